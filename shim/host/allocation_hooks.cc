@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that jemalloc 5.3 calls after each allocation, from its hook.h, which is not installed.
-// jemalloc calls them without its locks; their own allocations are served without hooks. Without
-// hooks they cost nothing.
+// The hooks that jemalloc 5.3 calls after each allocation. Its hook.h declares them, but is not
+// installed. jemalloc calls them without its locks; allocations inside a hook call no hooks. If
+// none is installed they cost nothing.
 #include <jemalloc/jemalloc.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct AllocationHooks {
   void* extra;
 };
 
-// A handle for remove_hooks(); nullptr if there is no room for more.
+// Returns a handle for remove_hooks(); nullptr if there is no room for another hook.
 void* install_hooks(AllocationHooks hooks) {
   void* handle = nullptr;
   size_t size = sizeof handle;
@@ -49,8 +49,8 @@ void remove_hooks(void* handle) {
   mallctl("experimental.hooks.remove", nullptr, nullptr, &handle, sizeof handle);
 }
 
-// The whole usable size is filled, and what a block leaves when it shrinks is filled again:
-// whatever it grows into is filled, also inside its size class.
+// The whole usable size is filled. If a block shrinks, the part that it gives up is filled again.
+// So whatever it later grows into is filled, even inside its size class.
 constinit int fill_byte = 0;
 
 bool zeroed(uintptr_t flags) { return (flags & static_cast<uintptr_t>(MALLOCX_ZERO)) != 0; }
@@ -59,26 +59,26 @@ void fill_from(void* block, size_t first, size_t end) {
   if (first < end) memset(static_cast<char*>(block) + first, fill_byte, end - first);
 }
 
-// A block that moves is filled before its old contents are copied into it. Of what has to be zero
-// only calloc's ends with the bytes asked for.
+// A block that moves is filled before its old contents are copied into it. Zeroed memory is not
+// filled; only calloc's is zeroed no further than the requested bytes.
 void allocated(void*, int kind, void* block, uintptr_t answer, uintptr_t arguments[3]) {
   const bool zero =
       (kind == kMallocx && zeroed(arguments[1])) || (kind == kRallocx && zeroed(arguments[2]));
-  // Where posix_memalign() fails, `block` is what its caller's pointer held before the call.
+  // If posix_memalign() fails, `block` is what the caller's pointer held before the call.
   const bool failed = block == nullptr || (kind == kPosixMemalign && answer != 0);
   if (failed || zero) return;
   const size_t first = kind == kCalloc ? arguments[0] * arguments[1] : 0;
   fill_from(block, first, sallocx(block, 0));
 }
 
-// All of a block that moves is copied: what it leaves when it shrinks is filled before that.
+// When a block moves, all of it is copied. So the part beyond its new size is filled before that.
 void deallocated(void*, int kind, void* block, uintptr_t arguments[3]) {
   const bool moves = kind == kDallocRealloc || (kind == kDallocRallocx && !zeroed(arguments[2]));
   const size_t bytes = moves ? arguments[1] : 0;
   if (block != nullptr && bytes != 0) fill_from(block, bytes, sallocx(block, 0));
 }
 
-// The answer to xallocx() is all that is usable, which the program may use.
+// xallocx() returns the usable size, and the program may use all of it.
 void expanded(void*, int kind, void* block, size_t old_size, size_t new_size, uintptr_t,
               uintptr_t arguments[4]) {
   const bool zero = (kind == kExpandRallocx && zeroed(arguments[2])) ||
@@ -95,9 +95,9 @@ void fill_host_memory(int byte) {
   install_hooks({.alloc = allocated, .dalloc = deallocated, .expand = expanded, .extra = nullptr});
 }
 
-// Bad settings are told where a process comes to use what they are about. Under them malloc is
-// jemalloc's as it was built, and no chunk is ever taken from the pool: the moment of the first one
-// is that of the first block.
+// Bad settings are reported when a process first uses what they would have changed. With bad
+// settings jemalloc works as it was built, and takes no chunk from the pool, so this happens with
+// the first block.
 
 namespace {
 

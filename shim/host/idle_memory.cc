@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freed pages of the host's pool go back to the system by the background thread. It is started with
-// the program's first CUDA call, whose driver has threads as well: a process without CUDA that has
-// one thread keeps to one, since it may be about to make a sandbox or to fork. Nor could free()
-// start it, which is called with locks of the C library held that a new thread needs, too.
+// The background thread returns freed pages of the host's pool to the system. It is started with
+// the program's first CUDA call, since the driver starts threads as well. A process without CUDA
+// that has one thread keeps to one: it may be about to make a sandbox or to fork. free() could not
+// start the thread: it may be called while locks of the C library are held that a new thread needs.
 //
-// Where there is no thread, as in a forked child, nobody would come for what stays idle. So it goes
-// back at once but for little, and for that frees do it.
+// Without the thread, as in a forked child, nothing would return idle memory later. So all but a
+// little goes back at once, and frees return the rest.
 #include <jemalloc/jemalloc.h>
 
 #include <atomic>
@@ -63,9 +63,9 @@ void reset_idle_host_memory_after_fork() {
   forget_background_thread();
 }
 
-// The program asks for memory to go back to the system: by mallctl("arena.<i>.purge") or ".decay",
-// as programs that know jemalloc do, or by malloc_trim(). jemalloc gives what it has to the pool
-// then, and the pool to the system.
+// The program asks for memory to go back to the system: by malloc_trim(), or as programs that know
+// jemalloc do, by mallctl("arena.<i>.purge") or ".decay". jemalloc then returns its cached memory
+// to the pool, and the pool returns it to the system.
 
 namespace {
 
@@ -77,7 +77,7 @@ bool gives_back(const char* name) {
   return verb != nullptr && (strcmp(verb, ".purge") == 0 || strcmp(verb, ".decay") == 0);
 }
 
-// jemalloc has numbers for the parts of a name.
+// The same by the numbers that jemalloc has for the parts of a name.
 bool gives_back(const size_t* mib, size_t length) {
   constexpr size_t kParts = 3;
   if (length != kParts) return false;
@@ -117,7 +117,7 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its oth
   return gives_back(mib, length) ? giving_back(call) : call();
 }
 
-// As the C library's: 1 if memory went back. How much of it is to stay is left to the pool.
+// As in the C library: returns 1 if memory went back. The pool decides how much stays.
 [[gnu::visibility("default")]] int malloc_trim(size_t) {
   jemalloc_mallctl("thread.tcache.flush", nullptr, nullptr, nullptr, 0);
   const uint64_t before = host_pool().usage().released;

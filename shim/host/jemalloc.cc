@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to jemalloc. Two moments matter:
 //
-//   its first call    jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), makes its
-//                     first arena, and registers its fork handlers; both calls come here (the
-//                     linker's --wrap). With the second the extent hooks are set, of this arena and
-//                     those to come
-//   any thread, later jemalloc calls the hooks, some of them with locks of its own held; when it
-//                     sets itself up for a new thread, that call comes here, too (--wrap)
+//   its first call    jemalloc reads its configuration by secure_getenv("MALLOC_CONF"), makes its
+//                     first arena, and registers its fork handlers. The linker's --wrap leads both
+//                     calls here. The second sets the extent hooks, of this arena and of later ones
+//   any thread, later jemalloc calls the hooks, some of them with its own locks held. When it sets
+//                     itself up for a new thread, --wrap leads that call here as well
 //
-// So the hooks call nothing that may allocate or take a lock of the C library, which may hold some
-// when it calls free(). The fork handlers here are registered before jemalloc's, and those before
-// all others, so that a fork takes jemalloc's locks when the others' handlers have run, and ours
-// last.
+// free() may be called with locks of the C library held. So the hooks call nothing that may
+// allocate or take such a lock. The fork handlers here are registered before jemalloc's, and those
+// before all others: a fork runs the others' handlers first, then takes jemalloc's locks, then
+// ours.
 #include <jemalloc/jemalloc.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -47,8 +46,8 @@ namespace {
 
 constinit HostPool pool{};
 constinit bool locking = false;
-constinit bool configured = false;           // jemalloc has its configuration from here
-constinit std::atomic<bool> serving{false};  // and its memory
+constinit bool configured = false;           // jemalloc got its configuration from here
+constinit std::atomic<bool> serving{false};  // and gets its memory from here
 
 // --- the policy ---
 
@@ -58,15 +57,15 @@ uint64_t soft_lock_limit() {
   return limit.rlim_cur;
 }
 
-// Address space that the program may need for stacks and mappings of its own is not reserved.
+// The pool must leave the program address space for stacks and mappings of its own.
 constexpr uint64_t kPartOfLimit = 16;
-// And none that one large request may need, which the C library would give it.
+// And for one large request, which the C library would be able to serve.
 constexpr uint64_t kSmallPartOfLimit = 256, kLeastPart = uint64_t{4} << 20;
-// Freed memory that is kept where nothing is set, with what large_blocks.h keeps; the rest goes
-// back at once.
+// The most freed memory that is kept if nothing is set, including what large_blocks.h keeps. More
+// goes back at once.
 constexpr uint64_t kMostIdle = uint64_t{40} << 20;
 
-// The lower of the limits on address space and on what of it may be written (ulimit -v, -d).
+// The lower of the limits on address space and on writable memory (ulimit -v, -d).
 uint64_t memory_limit() {
   uint64_t lowest = RLIM_INFINITY;
   for (const auto kind : {RLIMIT_AS, RLIMIT_DATA}) {
@@ -76,7 +75,7 @@ uint64_t memory_limit() {
   return lowest;
 }
 
-// So little that chunks have to be smaller than they would be.
+// The limit is so low that chunks must be smaller than their setting.
 bool memory_is_short(const config::Policy& settings) {
   return memory_limit() / kPartOfLimit < settings.initial_cpu_memory_in_mb.value << 20;
 }
@@ -97,8 +96,8 @@ void tell_lock_refused(uint64_t locked, uint64_t wanted) {
       static_cast<unsigned long long>(limit >> 10));
 }
 
-// Asked once, and at load at the latest: it takes long, and a sandbox that the program sets up may
-// forbid it.
+// Computed once, at load at the latest: it takes long, and the program may set up a sandbox that
+// forbids it.
 uint64_t usable_memory() {
   constexpr uint64_t kUnknown = UINT64_MAX;
   static constinit std::atomic<uint64_t> known{kUnknown};
@@ -136,21 +135,21 @@ HostPolicy policy_of(const config::Policy& settings) {
 
 constexpr unsigned kMostArenas = 32;
 
-// The later of two values for one option wins: what the user says comes after ours.
+// If an option appears twice, jemalloc uses the later value. So the user's options come after ours.
 const char* compose(const char* of_user) {
   static constinit char text[1024] = "";
   const config::Policy& settings = policy();
   const unsigned arenas = std::min(4 * alloc::os::allowed_cpus(), kMostArenas);
-  // The pool keeps what is freed. Where it is to go back after a while, the pool has to know of it
-  // at once: jemalloc looks at what it keeps only while the program allocates. Where memory is
-  // short, what one of jemalloc's arenas keeps would be missed by the others.
+  // The pool keeps freed memory. If idle memory is to go back after a while, jemalloc must return
+  // it to the pool at once: jemalloc checks its caches only while the program allocates. If memory
+  // is short, other arenas would lack the memory that one arena caches.
   const bool modest = settings.leaves_host_memory();
   const bool at_once = modest || settings.free_idle_memory.value || memory_is_short(settings);
   const int decay_ms = at_once ? 0 : 10'000;
-  // A thread's cache takes blocks of up to 256 KiB (what it has stays while the thread rests: of up
-  // to 64 KiB where nothing is set, beside large_blocks.h), and one kind of them is looked through
-  // each time so many bytes were allocated. jemalloc's own 64 KiB would be every third block of 4
-  // to 64 KiB, and twice the time.
+  // A thread's cache takes blocks of up to 256 KiB. While the thread rests it keeps them, so the
+  // bound is 64 KiB if nothing is set; then large_blocks.h keeps larger ones. The cache checks one
+  // size class for unused blocks after each tcache_gc_incr_bytes of allocation. jemalloc's default
+  // of 64 KiB would check at every third block of 4 to 64 KiB, and double the time.
   int length = snprintf(text, sizeof text,
                         "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,"
                         "muzzy_decay_ms:0,tcache_max:%d,tcache_gc_incr_bytes:262144",
@@ -168,8 +167,8 @@ const char* compose(const char* of_user) {
   return text;
 }
 
-// jemalloc prints what the system refuses it. The program is told by its own calls, and nothing is
-// printed unasked; whatever else jemalloc prints was asked for.
+// jemalloc prints an error if a system call fails. The program learns of that from its own calls,
+// and Cistern prints nothing unless asked. All other output of jemalloc was asked for.
 void print_what_was_asked_for(void*, const char* text) {
   for (const char* unasked : {"<jemalloc>: Error in m", "<jemalloc>: Cannot "}) {
     if (strncmp(text, unasked, strlen(unasked)) == 0) return;
@@ -179,14 +178,16 @@ void print_what_was_asked_for(void*, const char* text) {
 
 // --- a thread's first memory ---
 
-// jemalloc's place for a new thread's freed blocks, with what is around it.
+// The memory that jemalloc needs for a new thread: its cache of freed blocks, and what surrounds
+// it.
 constexpr size_t kFirstBytes = size_t{128} << 10;
 
-// Held for the calling thread while jemalloc sets itself up for it.
+// Reserved for the calling thread while jemalloc sets itself up for that thread.
 char* first_memory() { return reinterpret_cast<char*>(left_for_hook); }
 char* let_go_of_first_memory() { return reinterpret_cast<char*>(std::exchange(left_for_hook, 0)); }
 
-// What is held for this thread, where it is enough; the rest of it goes back.
+// Returns the memory reserved for this thread if it is large enough. The rest goes back to the
+// pool.
 void* take_first_memory(size_t bytes, size_t alignment, bool* zero) {
   if (first_memory() == nullptr || bytes > kFirstBytes || alignment > alloc::host::kPage) {
     return nullptr;
@@ -214,7 +215,7 @@ void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment
   return memory;
 }
 
-// What jemalloc took before its hooks were set is not the pool's: true, it keeps that.
+// Memory that jemalloc took before its hooks were set is not the pool's. True: jemalloc keeps it.
 bool extent_dalloc(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned) {
   if (!pool.give_back(memory, bytes)) return true;
   if (policy().free_idle_memory.value) release_idle_host_memory_if_due();
@@ -248,8 +249,9 @@ constinit extent_hooks_t hooks = {.alloc = extent_alloc,
                                   .split = extent_split,
                                   .merge = extent_merge};
 
-// With what comes back to it jemalloc may ask for more and more (the C library's environment was
-// not there at its first call, or the user asked for it): it keeps to itself then.
+// With opt.retain on, jemalloc's requests may grow without end. It is on if the user set it, or if
+// jemalloc's first call came before the C library had the environment. Then jemalloc works without
+// the pool.
 void serve_jemalloc() {
   if (!configured || retains) return;
   const HostPolicy wanted = policy_of(policy());
@@ -261,16 +263,17 @@ void serve_jemalloc() {
   serving.store(true, std::memory_order_release);
 }
 
-// jemalloc's first call, unless there was one. mallctl() would make tables that nobody may need.
+// Makes jemalloc's first call if there was none. mallctl() would build tables that may never be
+// needed.
 void make_first_call() {
   if (void* block = mallocx(1, 0); block != nullptr) dallocx(block, 0);
 }
 
 // --- forks ---
 
-// By the C library's function of the name that this object exports. It is looked up for jemalloc's
-// handlers, which come first: later the loader's lock may be held by a thread that waits for this
-// one. The C library comes before this object where this was opened late.
+// Calls the C library's function whose name this object exports. It is looked up when jemalloc
+// registers its handlers, the first ones. Later a thread that waits for this one may hold the
+// loader's lock. The C library comes before this object if this object was opened late.
 int register_with_libc(void (*prepare)(), void (*parent)(), void (*child)(), void* object) {
   static constexpr const char* kName = "__register_atfork";
   static constinit std::atomic<decltype(&register_fork_handlers)> known{nullptr};
@@ -325,7 +328,7 @@ bool host_locks() { return locking; }
 
 extern "C" {
 
-// The linker's names for what --wrap takes from jemalloc, and for what it gets instead.
+// The linker's names for jemalloc's calls that --wrap redirects, and for their replacements.
 char* real_secure_getenv(const char* name) asm("__real_secure_getenv");
 char* wrapped_secure_getenv(const char* name) asm("__wrap_secure_getenv");
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
@@ -333,13 +336,13 @@ int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
 
 bool real_thread_set_up(void* thread) asm("__real_je_tsd_tcache_enabled_data_init");
 bool wrapped_thread_set_up(void* thread) asm("__wrap_je_tsd_tcache_enabled_data_init");
-// jemalloc's, which reads anew how the thread is served.
+// jemalloc's function: reads again how the thread is served.
 void jemalloc_thread_changed(void* thread) asm("je_tsd_slow_update");
-// And the thread's arena, made now if need be; nullptr: there is no memory for it.
+// Makes the thread's arena if it has none; nullptr: out of memory.
 void* jemalloc_arena_of(void* thread, bool internal) asm("je_arena_choose_hard");
 
-// The program's first malloc may come before the C library knows the environment: jemalloc then
-// works as it was built.
+// The program's first malloc may come before the C library has the environment. Then jemalloc works
+// as it was built.
 char* wrapped_secure_getenv(const char* name) {
   char* of_user = real_secure_getenv(name);
   if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
@@ -351,9 +354,9 @@ char* wrapped_secure_getenv(const char* name) {
   return const_cast<char*>(compose(of_user));
 }
 
-// jemalloc gives a new thread an arena and a place for freed blocks here, and uses them also where
-// there was no memory for them. So both are seen to first. Where there is none the thread goes
-// without such a place, as with tcache:false.
+// jemalloc gives a new thread an arena and a cache of freed blocks here, and uses them even if
+// there was no memory for them. So both are allocated first. If that fails, the thread works
+// without a cache, as with tcache:false.
 bool wrapped_thread_set_up(void* thread) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   if (!serving.load(std::memory_order_acquire)) return real_thread_set_up(thread);
@@ -370,7 +373,8 @@ bool wrapped_thread_set_up(void* thread) {
   return failed;
 }
 
-// jemalloc's handlers, during its first call: ours first, so that they run last before a fork.
+// jemalloc registers its handlers during its first call. Ours are registered first, so that they
+// run last before a fork.
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   static constinit std::atomic<bool> registered{false};
@@ -385,8 +389,8 @@ int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 namespace cistern::shim {
 
-// Of all handlers that prepare a fork jemalloc's must be the last, since they take the locks of
-// malloc, and the last ones are those that were registered first.
+// jemalloc's prepare handlers must run after all others, since they take malloc's locks. Prepare
+// handlers run in reverse order of registration.
 [[gnu::visibility("default")]] int register_fork_handlers(void (*prepare)(), void (*parent)(),
                                                           void (*child)(), void* object) noexcept {
   make_first_call();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both kinds come here by the linker's --wrap, from calls that jemalloc's parts make of each other:
-// where one asks for the pages of a large block, and where one gives them back. The lock is a leaf:
-// nothing is called with it held.
+// Both kinds of blocks are served in jemalloc's internal calls, which the linker's --wrap redirects
+// here: those that allocate and free the pages of a large block. The lock is a leaf: no call is
+// made with it held.
 #include "shim/host/large_blocks.h"
 
 #include <jemalloc/jemalloc.h>
@@ -46,19 +46,19 @@ constinit thread_local uintptr_t left_for_hook = 0;
 
 namespace {
 
-constexpr size_t kMostKept = size_t{32} << 20;   // bytes, with the excess of blocks in use
+constexpr size_t kMostKept = size_t{32} << 20;   // bytes, including the excess of blocks in use
 constexpr size_t kMostExcess = size_t{8} << 20;  // of those
 constexpr size_t kLeastBytes = size_t{64} << 10;
 constexpr int kPlaces = 256;
-constexpr int kDoubling = 4;             // classes of each
-constexpr int kClasses = kDoubling * 7;  // between these two
+constexpr int kDoubling = 4;             // size classes per doubling
+constexpr int kClasses = kDoubling * 7;  // from kLeastBytes to kOwnMappingBytes
 constexpr uint64_t kPageMask = alloc::host::kPage - 1;
 
 constinit bool serves = false;
 
 size_t bytes_of(const JemallocExtent* extent) { return extent->bytes_and_count & ~kPageMask; }
 
-// jemalloc's size classes: 2^n, and three between it and the next.
+// jemalloc's size classes: 2^n, and three between 2^n and 2^(n+1).
 int class_of(size_t bytes) {
   const int doubling = static_cast<int>(std::bit_width(bytes - 1)) - 1;
   constexpr int kFirst = static_cast<int>(std::bit_width(kLeastBytes)) - 1;
@@ -67,11 +67,11 @@ int class_of(size_t bytes) {
 
 bool may_be_kept(size_t bytes) { return bytes > kLeastBytes && bytes < kOwnMappingBytes; }
 
-// Freed blocks: by class the last freed first, and all of them by age.
+// Freed blocks, in one list for each class (the last freed first) and in one list by age.
 class Kept {
  public:
-  // One of that class, else one of a larger class that is less than twice as large. What it has
-  // beyond its request is noted with it: it stays with the program, and counts as kept.
+  // Returns a block of that class, else of a larger class less than twice as large. Its bytes
+  // beyond the request are its excess: the program has them, and they count as kept.
   JemallocExtent* take(size_t bytes) {
     const alloc::LockGuard guard(mutex_);
     const int wanted = class_of(bytes), end = std::min(wanted + kDoubling, kClasses);
@@ -89,14 +89,15 @@ class Kept {
     return extent;
   }
 
-  // Its block is free, or no longer a block from here.
+  // The block was freed, or is no longer one that take() returned.
   void forget_excess(JemallocExtent* extent) {
     const alloc::LockGuard guard(mutex_);
     excess_ -= std::exchange(extent->excess, 0);
     say_held();
   }
 
-  // What has to go for it: the oldest where there is no place, itself where nothing is kept.
+  // Keeps the block. Returns the block that must be freed instead: the oldest if all places are
+  // used, `extent` itself if nothing is kept any more, else nullptr.
   JemallocExtent* put(JemallocExtent* extent) {
     const alloc::LockGuard guard(mutex_);
     excess_ -= std::exchange(extent->excess, 0);
@@ -120,7 +121,7 @@ class Kept {
     return out;
   }
 
-  // The oldest of what is more than may be kept.
+  // Takes out the oldest block if more than `most` bytes are kept.
   JemallocExtent* take_beyond(size_t most) {
     const alloc::LockGuard guard(mutex_);
     if (bytes_ == 0 || bytes_ + excess_ <= most) return nullptr;
@@ -129,7 +130,7 @@ class Kept {
     return out;
   }
 
-  // What is kept, and the excess of blocks in use.
+  // Bytes that are kept, and the excess of blocks in use.
   size_t held() const { return held_.load(std::memory_order_relaxed); }
   // Whether a request was served since the last call.
   bool was_used() {
@@ -151,7 +152,7 @@ class Kept {
     uint16_t older_of_class, newer_of_class;
   };
 
-  // With the lock. The pool keeps as much less.
+  // Caller holds the lock. The pool keeps that many bytes less.
   void say_held() {
     held_.store(bytes_ + excess_, std::memory_order_relaxed);
     host_pool().count_as_idle(bytes_ + excess_);
@@ -187,7 +188,7 @@ constinit Kept kept{};
 void* take_kept(size_t bytes, bool zero) {
   JemallocExtent* extent = may_be_kept(bytes) ? kept.take(bytes) : nullptr;
   if (extent == nullptr) return nullptr;
-  if (zero) memset(extent->address, 0, bytes_of(extent));  // usable, and so zero, to its end
+  if (zero) memset(extent->address, 0, bytes_of(extent));  // jemalloc expects zeros up to the end
   return extent->address;
 }
 
@@ -195,7 +196,8 @@ void give_back_beyond(void* thread, size_t most) {
   while (JemallocExtent* out = kept.take_beyond(most)) real_large_dalloc(thread, out);
 }
 
-// Other memory passed the bound that it shares with what is kept, which may be of no use by now.
+// Other memory passed the bound that it shares with kept blocks, and the kept blocks may be unused
+// by now.
 void make_room_for_pool(void* thread) {
   if (!kept.was_used()) give_back_beyond(thread, kept.held() / 2);
 }
@@ -219,8 +221,8 @@ void* grow_large_block(void* block, size_t bytes, bool* done) {
   if (!serves) return nullptr;
   const size_t usable = malloc_usable_size(block);
   if (usable < kOwnMappingBytes || bytes <= usable) return nullptr;
-  *done = backed_in_part(block);                  // jemalloc takes it to be larger than it is
-  const bool filled = policy().fill_byte() >= 0;  // which pages that move do not bring along
+  *done = backed_in_part(block);                  // jemalloc believes it to be larger
+  const bool filled = policy().fill_byte() >= 0;  // moved pages do not bring the fill along
   if (filled && !*done) return nullptr;
   void* grown;
   do {
@@ -232,7 +234,7 @@ void* grow_large_block(void* block, size_t bytes, bool* done) {
   return grown;
 }
 
-// jemalloc takes no thread to be one that has no memory of its own yet.
+// For jemalloc, a null thread is one that has no caches of its own yet.
 void give_back_kept_blocks(bool for_good) {
   if (for_good) kept.end();
   give_back_beyond(/*thread=*/nullptr, 0);
@@ -248,7 +250,7 @@ extern "C" {
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
 
-// An aligned request comes here without an arena, any other one with that of its thread.
+// An aligned request arrives without an arena, all others with the arena of their thread.
 void* wrapped_large_malloc(void* thread, void* arena, size_t bytes, bool zero) {
   if (serves && arena == nullptr) {
     if (void* block = take_kept(bytes, zero)) return block;
@@ -267,7 +269,7 @@ void wrapped_large_dalloc(void* thread, JemallocExtent* extent) {
   host_pool().release_too_much();
 }
 
-// An arena is named where the program asked for one.
+// Only requests for which the program chose an arena arrive with one.
 void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class, bool zero) {
   if (serves && arena == nullptr) {
     if (void* block = take_kept(bytes, zero)) return block;
@@ -281,8 +283,8 @@ void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size
   return block;
 }
 
-// An extent can lack pages: they moved, or only a part was ever there. It must not wait in a cache
-// of jemalloc's, where another thread of the same arena would be given what is missing.
+// An extent can lack pages: they were moved, or only a part was ever mapped. It must not wait in
+// one of jemalloc's caches, because another thread of the same arena would get the missing pages.
 void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
                            JemallocExtent* extent) {
   if (extent->excess != 0) kept.forget_excess(extent);
@@ -293,7 +295,7 @@ void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
     make_room_for_pool(thread);
 }
 
-// What the program makes an arena of its own for, it may want of that arena alone.
+// A program that makes an arena of its own may expect its blocks to come from that arena alone.
 void* wrapped_arena_init(void* thread, unsigned index, const JemallocArenaConfig* config) {
   if (serves && index >= arenas_of_threads) give_back_kept_blocks(/*for_good=*/true);
   return real_arena_init(thread, index, config);

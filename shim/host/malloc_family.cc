@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of the malloc family that jemalloc does not have (left to the C library, a block of
-// its own would come to our free(), or one of ours to its), and those that leave errno as it was
-// when there is no memory, which programs look at. Where malloc is another object's that lacks one
-// of them, the C library's serves the call (host_memory.h).
+// Members of the malloc family that jemalloc lacks, and members that must keep errno when there is
+// no memory, because programs check it. If the C library served the former, our free() would get
+// its blocks, or its free() ours. If another object's malloc comes first and lacks one of them, the
+// C library serves the call (host_memory.h).
 #include <jemalloc/jemalloc.h>
 
 #include <bit>
@@ -63,7 +63,7 @@ void* jemalloc_valloc(size_t bytes);
   return usable_of(block, jemalloc_sallocx(block, flags));
 }
 
-// jemalloc takes a block that is there in part to be there as a whole (large_blocks.h).
+// jemalloc does not know that a block may be mapped only in part (large_blocks.h).
 [[gnu::visibility("default")]] size_t xallocx(void* block, size_t bytes, size_t extra, int flags) {
   const size_t usable = sallocx(block, flags);
   return bytes > usable && backed_in_part(block) ? usable
@@ -80,7 +80,7 @@ void* jemalloc_valloc(size_t bytes);
   return moved;
 }
 
-// As the C library's: an alignment that is no power of two counts as the next one.
+// As in the C library: an alignment that is no power of two is rounded up to the next one.
 [[gnu::visibility("default")]] void* memalign(size_t alignment, size_t bytes) {
   if (!malloc_is_ours()) [[unlikely]] {
     return next_of_family<void*(size_t, size_t)>("memalign")(alignment, bytes);
@@ -121,7 +121,7 @@ void* jemalloc_valloc(size_t bytes);
   return realloc(block, bytes);
 }
 
-// Whole pages, at a page.
+// Rounds up to whole pages, aligned to a page.
 [[gnu::visibility("default")]] void* pvalloc(size_t bytes) {
   if (!malloc_is_ours()) [[unlikely]]
     return next_of_family<void*(size_t)>("pvalloc")(bytes);
@@ -133,8 +133,8 @@ void* jemalloc_valloc(size_t bytes);
   return memalign(kPageBytes, (pages == 0 ? 1 : pages) * kPageBytes);
 }
 
-// The C library has none of these; the first went with version 2.26, the others are C23's. They
-// free by the process's free(), whosever that is. A size is a hint that need not be used.
+// The C library has none of these: cfree() was removed in version 2.26, the others are new in C23.
+// They call the process's free(), which need not be ours. The size is a hint.
 [[gnu::visibility("default")]] void cfree(void* block) { free_of_process(block); }
 [[gnu::visibility("default")]] void free_sized(void* block, size_t) { free_of_process(block); }
 [[gnu::visibility("default")]] void free_aligned_sized(void* block, size_t, size_t) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own locking of memory. Locks do not add up: the program's munlock() of a buffer
-// that malloc gave would unlock pages that the pool locked. So those are left out of it, and locked
-// again after munlockall(). Results and errors are the kernel's, which also answers what is not
-// here: what the program locks is locked, be it the pool's or not.
+// The program's own locking of memory. Locks do not nest: if the program calls munlock() on a
+// buffer of malloc, that would unlock pages that the pool locked. So munlock() leaves out those
+// pages, and after munlockall() they are locked again. Results and errors are the kernel's. All
+// other functions go to the kernel directly: what the program locks is locked, in the pool or not.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,13 +22,14 @@ int unlock(uintptr_t start, uint64_t bytes) {
   return static_cast<int>(syscall(SYS_munlock, start, bytes));
 }
 
-// Piece by piece, in order, as the kernel does: it stops at the first that it cannot unlock.
+// In address order, as the kernel does. Stops at the first piece that it cannot unlock.
 int unlock_beside_the_pool(uintptr_t start, uint64_t bytes) {
   int result = 0;
   host_pool().for_each_locked(
       start, bytes,
       [&](uintptr_t piece, uint64_t size) {
-        // Where the program had locked it, each page was made resident; from now on as touched.
+        // If the program had locked it, each page was made resident. From now on it locks pages as
+        // they are touched.
         if (result == 0) host::pages::lock(piece, size, /*eager=*/false);
       },
       [&](uintptr_t piece, uint64_t size) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// C++'s operators new and delete, which belong together with malloc: a library that the program is
-// linked with may bring a malloc of its own with such operators, and without ours these would give
-// blocks that come to our free(). They work as those of the C++ runtime do by default. Where there
-// is no memory the runtime's own operator has the word, which asks our malloc again, calls the
-// program's new-handler and throws: exceptions are the runtime's. Any thread.
+// C++'s operators new and delete, which must match malloc. The program may be linked with a library
+// that brings its own malloc and operators. Without ours, those operators would return blocks that
+// come to our free(). They work like the C++ runtime's defaults. If there is no memory, they call
+// the runtime's own operator: it calls our malloc again, then the program's new-handler, and
+// throws, since exceptions are the runtime's. Any thread.
 #include <jemalloc/jemalloc.h>
 #include <malloc.h>
 
@@ -16,13 +16,14 @@
 namespace cistern::shim {
 namespace {
 
-// nullptr: no memory, or an alignment that there is none for.
+// nullptr: no memory, or an invalid alignment.
 void* allocate(size_t bytes, size_t alignment) {
   if (alignment == 0) return malloc(bytes);
   return std::has_single_bit(alignment) ? memalign(alignment, bytes) : nullptr;
 }
 
-// Who calls an operator has a runtime, unless that is linked into the program and hidden there.
+// A caller of an operator has a C++ runtime, unless that is linked into the program and hidden
+// there.
 template <typename Function>
 Function* of_runtime(const char* symbol) {
   return reinterpret_cast<Function*>(first_definition_beside("__cxa_throw", symbol));
@@ -31,7 +32,8 @@ Function* of_runtime(const char* symbol) {
 }  // namespace
 }  // namespace cistern::shim
 
-// Their names in C++ would promise the compiler more than is needed here.
+// Declared under their mangled names: as C++ operators they would promise the compiler more than
+// they need to.
 #define CISTERN_NEW(symbol, parameters, arguments, alignment_)                                \
   [[gnu::visibility("default")]] void* operator_##symbol parameters asm(#symbol);             \
   void* operator_##symbol parameters {                                                        \

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What malloc asks of the system, and all else in libcistern.so that calls these functions, goes
-// there straight. By name such a call would reach a wrapper that another preloaded library has of
-// the function, and a wrapper that allocates when it is first called would come back into the
-// malloc that called it. The linker takes these definitions for jemalloc's calls, too; none is
-// exported. Like the C library's they set errno and, the clock aside, do nothing but their system
-// call. Any thread.
+// System calls of malloc, and of all other code in libcistern.so, enter the kernel directly. A call
+// by name would reach the wrapper of another preloaded library. If that wrapper allocates when it
+// is first called, it would re-enter the malloc that called it. The linker uses these definitions
+// for jemalloc's calls as well; none is exported. Like the C library's they set errno. Except for
+// the clock, they do nothing but their system call. Any thread.
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -24,15 +23,15 @@
 
 #include "shim/entry/loader.h"
 
-// Where a test preloads a system of its own (tests/preload/programs/fixtures/refuses.cc), which
-// answers as the kernel does; null in every other process.
+// Set if a test preloads a system of its own (tests/preload/programs/fixtures/refuses.cc), which
+// answers as the kernel does. Null in every other process.
 extern "C" __attribute__((weak)) long cistern_system_call(long number, long a, long b, long c,
                                                           long d, long e, long f);
 
 namespace cistern::shim {
 namespace {
 
-// Like the kernel it answers 0, or the error's number with a minus.
+// Returns 0, or the negative error number, as the kernel does.
 using Clock = int (*)(clockid_t, timespec*);
 
 #if defined(__x86_64__)
@@ -90,7 +89,7 @@ int clock_by_call(clockid_t clock, timespec* now) {
   return static_cast<int>(enter(SYS_clock_gettime, clock, reinterpret_cast<long>(now), 0, 0, 0, 0));
 }
 
-// The kernel's own function, which takes no system call; not there under valgrind, for one.
+// The kernel's own function needs no system call. It may be missing, for example under valgrind.
 Clock find_clock() {
   const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(getauxval(AT_SYSINFO_EHDR));
   if (header == nullptr) return clock_by_call;
@@ -167,7 +166,7 @@ int sysinfo(struct sysinfo* info) noexcept { return static_cast<int>(ask(SYS_sys
 
 int sched_yield() noexcept { return static_cast<int>(ask(SYS_sched_yield)); }
 
-// The kernel writes no more words than it has processors, and says how many.
+// The kernel writes no more words than it needs for its processors, and returns their size.
 int sched_getaffinity(pid_t thread, size_t bytes, cpu_set_t* out) noexcept {
   const long written = ask(SYS_sched_getaffinity, thread, bytes, out);
   if (written < 0) return -1;
@@ -175,7 +174,7 @@ int sched_getaffinity(pid_t thread, size_t bytes, cpu_set_t* out) noexcept {
   return 0;
 }
 
-// What jemalloc asks for; the processors only where the user wants an arena for each.
+// The names that jemalloc uses; the processors only if the user wants one arena for each.
 long sysconf(int name) noexcept {
   switch (name) {
     case _SC_PAGESIZE:
@@ -194,7 +193,7 @@ ssize_t readlink(const char* path, char* out, size_t bytes) noexcept {
   return ask(SYS_readlinkat, AT_FDCWD, path, out, bytes);
 }
 
-// What the C library's would find.
+// As the C library's.
 char* secure_getenv(const char* name) noexcept {
   if (environ == nullptr || getauxval(AT_SECURE) != 0) return nullptr;
   const std::string_view wanted = name;

@@ -9,7 +9,7 @@ namespace {
 
 enum class Whose : uint8_t { unknown, ours, theirs };
 
-// Threads that ask together find the same.
+// Threads that call this at the same time find the same answer.
 template <typename Find>
 bool ours(std::atomic<Whose>& known, Find find) {
   Whose whose = known.load(std::memory_order_relaxed);
@@ -28,7 +28,8 @@ constexpr const char* kOperators[] = {
 #undef CISTERN_DELETE
 };
 
-// A C++ runtime's call malloc, as ours do; a library that brings a malloc has operators for that.
+// The operators of a C++ runtime call malloc, as ours do. A library that brings its own malloc has
+// operators for that malloc.
 bool gives_way(const link_map* object) {
   return definition_in(object, "__cxa_throw") != nullptr ||
          definition_in(object, "malloc") != nullptr;
