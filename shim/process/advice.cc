@@ -7,29 +7,30 @@
 namespace cistern::shim {
 namespace {
 
-// A framework that pools asks only for what its own pool has not, which Cistern's has not either.
-// Where more than half of the requests find memory ready here, another pool hardly stands before.
+// A framework with its own pool asks only for what that pool lacks, and Cistern's pool rarely has
+// it either. If Cistern has memory ready for more than half of the requests, there is hardly
+// another pool in front.
 constexpr uint64_t kServedShare = 2;
 
-// A cudaMalloc and its cudaFree take the driver some 0.1 ms: fewer than a thousand are a tenth of a
-// second in a whole run.
+// cudaMalloc and cudaFree take the driver about 0.1 ms together: fewer than a thousand take a tenth
+// of a second in a whole run.
 constexpr uint64_t kManyCalls = 1000;
-// The demo's training run leaves 10 to 15 of a hundred driver calls, sizes that change all the time
-// 23 to 30 (README, "Which policy").
+// Driver calls left of a hundred: 10 to 15 in the demo's training run, 23 to 30 if sizes change all
+// the time (README, "Which policy").
 constexpr uint64_t kCallsShare = 5;
-// What was taken and stays is growth, which no setting avoids.
+// Memory that was obtained and is kept is growth, which no setting avoids.
 constexpr uint64_t kReturnedShare = 2;
-// A program whose memory is short gives back what it would have kept.
+// A program that is short of memory returns memory that it would otherwise have kept.
 constexpr uint64_t kShortShare = 10;
-// Bits that so many different sizes set at the most: few sizes, which come back.
+// Few sizes, which repeat, set at most this many bits.
 constexpr int kFewSizes = 8;
 
-// As long as one free waits before the bound gives way (waiting_memory.cc): less in a whole run is
-// not worth a line.
+// A single free waits at most this long before the bound gives way (waiting_memory.cc). Shorter
+// waits in a whole run are not worth a line.
 constexpr uint64_t kHeldBackNs = 1'000'000'000;
 
-// What the waits of frees take at least, of the run and in all, to be worth a line: a hundredth is
-// as much as one run differs from the next, and a short run has nothing to gain.
+// The waits of frees are worth a line if they take at least this share of the run, and this long in
+// all. Runs differ by a hundredth anyway, and a short run has nothing to gain.
 constexpr uint64_t kFreeWaitsShare = 100, kFreeWaitsNs = 100'000'000;
 
 void hint_limit(const DeviceReport& device, const config::Policy& policy, Advice& out) {
@@ -88,7 +89,7 @@ void hint_bound(const DeviceReport& device, Advice& out) {
   }
 }
 
-// Whoever has set it knows the choice.
+// A user who has set it knows the choice.
 void hint_free_waits(const ProcessReport& process, const config::Policy& policy, Advice& out) {
   if (policy.free_sync.set || process.frees == nullptr) return;
   const WaitSum frees = waits_of_frees(*process.frees), order = waits_for_order(*process.frees);
@@ -102,14 +103,14 @@ void hint_free_waits(const ProcessReport& process, const config::Policy& policy,
            static_cast<double>(ns) / 1e6, waits);
 }
 
-// Given back for being idle long is what FLAGS_free_idle_memory asked for.
+// Memory returned because it was idle for long was requested by FLAGS_free_idle_memory.
 uint64_t returned_unasked(const alloc::Ledger& l) {
   const uint64_t aged = by(alloc::WorkedBy::call, l.aged) + by(alloc::WorkedBy::background, l.aged);
   const uint64_t released = l.released.get();
   return released > aged ? released - aged : 0;
 }
 
-// Of the default strategy, whose idle memory has a budget.
+// Only for the default strategy, which has a budget for idle memory.
 void hint_sizes(const DeviceReport& device, const config::Policy& policy, Advice& out) {
   const alloc::Ledger& l = *device.ledger;
   const uint64_t taken = l.obtained.get();
@@ -163,7 +164,7 @@ Advice advise(const ProcessReport& process, const config::Policy& policy,
     other_pool |= d.allocations != 0 && hits(d) * kServedShare <= d.allocations;
   });
   if (other_pool || !asked) advice.frameworks = loaded;
-  // Whose own pool comes first has no use for another policy of this one.
+  // If another pool is in front, a different policy of Cistern's would not help.
   if (advice.frameworks.list().empty()) {
     for_each_device(process, [&](const DeviceReport& d) { hint_sizes(d, policy, advice); });
   }

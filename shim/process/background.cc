@@ -16,22 +16,22 @@ namespace cistern::shim {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kGatherNs = 1 * kMs;          // after a ring: a burst of frees becomes one round
+constexpr uint64_t kGatherNs = 1 * kMs;          // after a ring: one round for a burst of frees
 constexpr uint64_t kStopNs = 100 * kMs;          // stop_background() waits no longer
 constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is asked at least as often
-constexpr int kQuietRounds = 8;                  // after so many without work the thread ends
-constexpr uint64_t kQuietPauseNs = 1000 * kMs;   // or, where it is kept, looks so often
+constexpr int kQuietRounds = 8;                  // without work; then the thread ends
+constexpr uint64_t kQuietPauseNs = 1000 * kMs;   // or, if it is kept, pauses this long
 
 enum class State : int { none, runs, cannot };
 constinit std::atomic<State> state{State::none};
-constinit std::atomic<int> rounds{0};        // under way, maybe inside a driver call
-constinit std::atomic<bool> over{false};     // the process ends, or is a forked child
-constinit std::atomic<bool> resting{false};  // kept without work: looks seldom
+constinit std::atomic<int> rounds{0};        // rounds in progress, maybe inside a driver call
+constinit std::atomic<bool> over{false};     // the process is ending, or is a forked child
+constinit std::atomic<bool> resting{false};  // the thread is kept without work, and pauses longer
 constinit std::atomic<uint32_t> bell{0};     // a futex; ring() changes it and wakes the thread
 constexpr int kKinds = 4;  // device memory, the driver's pools, host memory, the recording
 constinit std::atomic<const BackgroundWork*> works[kKinds]{};
 
-// Those that were asked for, in the order in which they first were.
+// The kinds of work that were requested, in the order of their first request.
 template <typename Visitor>
 void for_each_work(Visitor visit) {
   for (const auto& each : works) {
@@ -53,7 +53,7 @@ void ring() {
   alloc::os::futex_wake(reinterpret_cast<uint32_t*>(&bell), 1);
 }
 
-// True if there will be more to do.
+// True if there is more to do.
 bool round() {
   rounds.fetch_add(1);
   bool more = false;
@@ -75,10 +75,9 @@ uint64_t pause_ns(bool quiet) {
   return std::max(pause, 10 * kMs);
 }
 
-// Whether this thread may end. From the store on, a free that needs a thread starts another one;
-// what was freed before the store must not be forgotten, so there is one more round. It takes the
-// lock of each pool: the round sees a free that had the lock before it, and a free that has the
-// lock after it sees State::none.
+// Whether this thread may end. After the store, a free that needs a thread starts a new one. One
+// more round handles what was freed before the store. It takes the lock of each pool: it sees a
+// free that had the lock before it; a free that takes the lock after it sees State::none.
 bool leave() {
   state.store(State::none);
   State expected = State::none;

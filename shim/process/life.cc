@@ -15,7 +15,7 @@ constinit std::atomic<bool> has_started{false};
 constinit std::atomic<bool> bad_settings_told{false};
 
 void child_after_fork() {
-  // The driver does not work in this process; what the pools know is the parent's.
+  // The driver does not work in this process, and the pools describe the parent's memory.
   become_inactive();
   has_started.store(false, std::memory_order_release);
   for (const Part& part : parts()) {
@@ -25,8 +25,9 @@ void child_after_fork() {
 
 bool part_works(const Part& part) { return active() || (part.without_pools && settings_hold()); }
 
-// The object's one constructor: runs before main, touches neither CUDA nor files that no setting
-// names. A second one would cost this one its arguments, where link-time optimisation joins them.
+// The only constructor of this object: it runs before main, and touches neither CUDA nor files that
+// no setting names. With a second constructor, link-time optimisation joins the two, and the
+// arguments are lost.
 [[gnu::constructor]] void at_load(int, char**, char** envp) {
   load_settings(envp);
   const bool bad = loaded_settings().status == config::Status::kBad;
@@ -63,7 +64,7 @@ void tell_bad_settings() {
 }
 
 void cuda_started(bool complete) {
-  active();  // reads the settings, unless that has been done
+  active();  // reads the settings if that has not happened yet
   bool expected = false;
   if (!has_started.compare_exchange_strong(expected, true)) return;
   const config::Loaded& loaded = loaded_settings();

@@ -23,7 +23,7 @@ constinit std::atomic<int> level_{kSilent};
 constinit const char* log_file = nullptr;
 constinit OwnFile log_{};
 
-// In place, since what is shown is never longer. The new length.
+// Works in place, since the shown text is never longer. Returns the new length.
 size_t only_shown(char* text, size_t bytes) {
   size_t length = 0;
   config::for_each_shown({text, bytes}, "?", [&](std::string_view piece) {
@@ -34,9 +34,9 @@ size_t only_shown(char* text, size_t bytes) {
 }
 
 // Where a line goes. The log file is opened with the first line, because most processes log none. A
-// forked child opens it anew, since %p in its name means another file, and does so even if a thread
-// of the parent was opening it during the fork. A line is lost where a signal handler writes it
-// that has interrupted the opening.
+// forked child opens it again, since %p in its name means another file. It does so even if a thread
+// of the parent was opening it during the fork. If a signal handler interrupts the opening and logs
+// a line, that line is lost.
 enum class Target : uint8_t { file, standard_error, nowhere };
 Target target() {
   static constinit std::atomic<pid_t> opened_by{0};  // negative: it is opening now

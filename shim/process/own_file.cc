@@ -23,8 +23,8 @@
 namespace cistern::shim {
 namespace {
 
-// Whether a pipe that is full takes more within that time; errno stays. A handler of the program
-// may run again and again meanwhile.
+// Whether a full pipe accepts more within that time. Keeps errno. A handler of the program may
+// interrupt the wait many times.
 bool takes_more(int fd, int patience_ms) {
   const int saved = errno;
   const uint64_t end = alloc::os::now_ns() + static_cast<uint64_t>(patience_ms) * 1'000'000;
@@ -40,9 +40,9 @@ bool takes_more(int fd, int patience_ms) {
 
 }  // namespace
 
-// SIGPIPE, which a pipe without a reader raises, and SIGXFSZ, which a file beyond the process's
-// limit raises, are blocked and taken away again: the program must not get them for a line of
-// Cistern's.
+// A pipe without a reader raises SIGPIPE; a file beyond the process's limit raises SIGXFSZ. The
+// program must not get these signals for a line of Cistern's, so they are blocked, and removed if
+// raised.
 bool write_quietly(int fd, const char* text, size_t bytes, off_t at, int patience_ms) {
   const NoCancel write_ends;
   sigset_t raised, before, pending;
@@ -78,7 +78,7 @@ bool write_quietly(int fd, const char* text, size_t bytes, off_t at, int patienc
 
 namespace {
 
-constinit char start_directory_[PATH_MAX] = "";  // where relative names of files begin
+constinit char start_directory_[PATH_MAX] = "";  // for relative file names
 
 const char* rank() {
   for (const char* name :
@@ -88,8 +88,8 @@ const char* rank() {
   return "0";
 }
 
-// Not blocking: a pipe that nobody reads must not hold the program up. O_NOCTTY: a terminal does
-// not become the process's.
+// O_NONBLOCK: a pipe that nobody reads must not block the program. O_NOCTTY: a terminal must not
+// become the process's controlling terminal.
 constexpr int kOpenFlags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 int flags_for(Existing existing) {
@@ -109,7 +109,7 @@ int open_as_named(const char* path, Existing existing) {
   if (fstat(fd, &file) != 0 || S_ISBLK(file.st_mode)) return refuse(fd, EPERM);
   if (!S_ISREG(file.st_mode)) return fd;
   if (existing == Existing::keep) return refuse(fd, EEXIST);
-  // What the program has written there stays, and what it writes later comes behind.
+  // What the program has written there stays. What it writes later is appended.
   if (fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND) != 0) return refuse(fd, errno);
   return fd;
 }
@@ -121,8 +121,8 @@ bool fail(int error) {
   return false;
 }
 
-// The way to a file, one name after the other; a link is replaced by what it names. It works in
-// the caller's text, since the thread's stack may be small.
+// The path to a file, walked one name at a time; a link is replaced by its target. It works in the
+// caller's text, since the thread's stack may be small.
 class Way {
  public:
   explicit Way(char (&path)[PATH_MAX]) : rest_(path) {}
@@ -132,7 +132,7 @@ class Way {
   Way(const Way&) = delete;
   Way& operator=(const Way&) = delete;
 
-  // Goes to the folder of the last name. False, with errno.
+  // Walks to the folder of the last name. On failure returns false and sets errno.
   bool walk() {
     if (!go_to("/")) return false;
     while (true) {
@@ -147,11 +147,11 @@ class Way {
   const char* name() const { return rest_; }
 
  private:
-  static constexpr int kMostLinks = 40;  // as the kernel
+  static constexpr int kMostLinks = 40;  // as in the kernel
 
   void drop(size_t bytes) { memmove(rest_, rest_ + bytes, strlen(rest_ + bytes) + 1); }
 
-  // `name` from the folder that was reached; links are not followed.
+  // Opens `name` in the current folder; does not follow links.
   bool go_to(const char* name) {
     const int next = openat(folder_, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (next < 0) return false;
@@ -160,18 +160,18 @@ class Way {
     return true;
   }
 
-  // Over the first name of rest_, which ends there; `later` follows it.
+  // Steps over the first name of rest_, which ends with a null byte; `later` is the text after it.
   bool step(const char* later) {
     struct stat there;
     if (fstatat(folder_, rest_, &there, AT_SYMLINK_NOFOLLOW) != 0) return false;
     if (S_ISLNK(there.st_mode)) return follow(later);
     if (!go_to(rest_) || fstat(folder_, &there) != 0) return false;
-    if (!S_ISDIR(there.st_mode)) return fail(ENOTDIR);  // also a link that came meanwhile
+    if (!S_ISDIR(there.st_mode)) return fail(ENOTDIR);  // also if a link has replaced it meanwhile
     drop(static_cast<size_t>(later - rest_));
     return true;
   }
 
-  // The link itself is opened, so that its owner is that of the text that is read.
+  // Opens the link itself, so that the checked owner is the owner of the text that is read.
   [[gnu::noinline]] bool follow(const char* later) {
     char whole[PATH_MAX];
     struct stat there;
@@ -198,13 +198,13 @@ class Way {
   char* rest_;
 };
 
-// A file of the user's with a second name may be one that another user linked here.
+// A second name may mean that another user has linked a file of this user here.
 bool ours_alone(const struct stat& file) {
   return S_ISREG(file.st_mode) && file.st_uid == geteuid() && file.st_nlink == 1;
 }
 
-// Looked at before it is opened, because opening a device may do something, and afterwards, because
-// it may be another file by then.
+// Checks the file before opening it, because opening a device may have an effect. Checks it again
+// afterwards, because it may have been replaced.
 int open_there(int folder, const char* name, Existing existing) {
   struct stat file;
   if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) != 0) return -1;
@@ -235,7 +235,7 @@ bool OwnFile::adopt(int fd) {
   struct stat file;
   constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for files of their own
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);  // few are allowed
+  if (moved < 0) moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);  // a low limit of files
   if (moved < 0 || fstat(moved, &file) != 0) return false;
   const int before = still_ours() ? descriptor_.load(std::memory_order_relaxed) : -1;
   device_ = file.st_dev;
@@ -252,7 +252,7 @@ bool OwnFile::open(const char* pattern, Existing existing) {
   expand_path(pattern, path + directory, sizeof path - directory);
   int fd = -1;
   if (strlen(path) == sizeof path - 1) {
-    errno = ENAMETOOLONG;  // it was cut off
+    errno = ENAMETOOLONG;  // the path was cut off
   } else if (alloc::nobody_else_made(path)) {
     fd = open_as_named(path, existing);
   } else {

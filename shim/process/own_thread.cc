@@ -16,11 +16,11 @@
 namespace cistern::shim {
 namespace {
 
-constexpr size_t kStackBytes = 256 << 10;  // address space, until it is touched
+constexpr size_t kStackBytes = 256 << 10;  // address space; pages are used once they are touched
 
 constinit std::atomic<unsigned> own_threads{0};
 constinit alloc::Mutex mutex;
-constinit sigset_t signals_of_program{};  // of the thread that was the last to start one
+constinit sigset_t signals_of_program{};  // of the last thread that started one of ours
 
 void keep(const sigset_t& signals) {
   const alloc::LockGuard guard(mutex);
@@ -29,9 +29,9 @@ void keep(const sigset_t& signals) {
 
 }  // namespace
 
-// A new thread inherits the signal mask, so all signals are blocked while it is created.
-// pthread_create answers EINVAL if the stack cannot hold the thread-local storage of the program's
-// libraries; then the stack gets the usual size.
+// A new thread inherits the signal mask, so all signals are blocked while it is created. If the
+// stack cannot hold the thread-local storage of the program's libraries, pthread_create returns
+// EINVAL. Then the stack gets the default size.
 int start_own_thread(void* (*run)(void*)) {
   sigset_t all, before;
   sigfillset(&all);
@@ -61,12 +61,12 @@ OwnThread::OwnThread() {
 
 OwnThread::~OwnThread() { own_threads.fetch_sub(1); }
 
-// Cistern's threads and the main one are left, and main() ended by pthread_exit, after which the
-// main task has no program file in /proc. No file is opened to find that out, because the program
-// may count on the number of its next descriptor.
+// Only Cistern's threads and the main thread are left, and main() ended by pthread_exit: after that
+// the main task has no program file in /proc. This opens no file, because the program may rely on
+// the number of its next descriptor.
 bool alone() {
   struct stat tasks;
-  const nlink_t own_links = 2;  // of the folder; one more for each task
+  const nlink_t own_links = 2;  // of the folder; each task adds one
   if (stat("/proc/self/task", &tasks) != 0) return false;
   if (tasks.st_nlink != own_links + 1 + own_threads.load()) return false;
   char c;

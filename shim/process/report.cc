@@ -27,9 +27,9 @@ int look(dl_phdr_info* file, size_t /*size*/, void* data) {
   return 0;
 }
 
-// Frameworks among the loaded files that pool device memory themselves (config/frameworks.h),
-// unless the environment switches that off. Read once, at exit, when programs have made their
-// settings. It reads only the loader's list and the environment.
+// The loaded frameworks that pool device memory themselves (config/frameworks.h), unless the
+// environment turns that off. Read once, at exit, since programs set the environment as they run.
+// Reads only the loader's list and the environment.
 Frameworks frameworks_that_pool() {
   Frameworks found;
   dl_iterate_phdr(look, &found);
@@ -43,15 +43,15 @@ constinit const char* report_file = nullptr;
 constinit OwnFile output_{};
 constinit Writer report_writer{};
 constinit uint64_t loaded_at_ns = 0;
-constinit pid_t first_process = 0;  // of those that were asked for a report; 0: another one is
+constinit pid_t first_process = 0;  // this process, if no ancestor reports; else 0
 
 }  // namespace
 
 Run::Run() {
   if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) program[0] = '\0';
   gethostname(host, sizeof host - 1);
-  // gmtime_r() takes a lock and reads the time zone's file, though UTC needs none: a handler of the
-  // program that calls exit() may have come while its thread was in there.
+  // gmtime_r() takes a lock and reads the time zone's file, though UTC needs neither. exit() may be
+  // called by a signal handler that interrupted gmtime_r() in the same thread.
   const std::chrono::sys_seconds now{std::chrono::seconds{time(nullptr)}};
   const auto today = std::chrono::floor<std::chrono::days>(now);
   const std::chrono::year_month_day date{today};
@@ -72,7 +72,7 @@ void open_report(const config::Policy& policy) {
   output_.adopt(STDERR_FILENO);
 }
 
-// The file is left alone: a child that uses CUDA may have written its report there.
+// Does not touch the report file: a child that uses CUDA may have written its report there.
 void tell_that_no_cuda_was_used() {
   if (first_process == 0 || first_process != getpid()) return;
   const Run run;
@@ -96,7 +96,7 @@ void write_report(ProcessReport process) {
     compose(report_writer, process, advise(process, policy(), frameworks_that_pool()));
     written = report_writer.end();
   }
-  // Where stderr takes no report, it takes no line that says so.
+  // If stderr cannot take the report, it cannot take this warning either.
   if (written || (report_file == nullptr && policy().log_file.value == nullptr)) return;
   log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
       report_file == nullptr ? "stderr" : report_file, open_error(errno));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device's part of the report: what every report says, then a line or an object for each setting
-// that is on.
+// A device's part of the report: the figures that every report has, then one line or object for
+// each setting that is on.
 #include "allocator/chunk_pools/groups.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
@@ -11,8 +11,7 @@ namespace {
 using alloc::Ledger;
 using alloc::WorkedBy;
 
-// What the process holds of a device, by kind: the pools, then the kinds of MemoryKind in its
-// order.
+// The kinds of memory that the process has on a device: the pools, then the MemoryKinds in order.
 constexpr const char* kKindNames[] = {"pools",          "direct",   "arrays",
                                       "stream-ordered", "physical", "managed"};
 static_assert(std::size(kKindNames) == 1 + alloc::kMemoryKinds);
@@ -24,13 +23,13 @@ uint64_t taken_peak(const alloc::Ledger& l, size_t kind) {
   return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
 }
 
-// The static memory mode that a strategy is.
+// The static memory mode that a strategy implements.
 unsigned mode_of(alloc::StrategyKind strategy) {
   if (strategy == alloc::StrategyKind::unit_arena) return 4;
   return strategy == alloc::StrategyKind::expandable ? 3 : 2;
 }
 
-// What graphs need less as they share arenas.
+// Bytes that graphs save by sharing arenas.
 uint64_t gain_of_arena(const alloc::Ledger& l) {
   const uint64_t sum = l.graph_bytes.get(), peak = l.arena_peak.get();
   return sum > peak ? sum - peak : 0;
@@ -147,7 +146,7 @@ void write_groups(Writer& writer, const Ledger& l) {
                  l.group_members.get(), l.group_room.get());
 }
 
-// What every report says of a device, as figures. The text has these lines elsewhere.
+// The figures of a device that every report has. The text report prints them in other places.
 void json_state(Writer& writer, const DeviceReport& device) {
   const Ledger& l = *device.ledger;
   writer.numbers("     ", "quarantined_bytes quarantined_peak_bytes", ",\n",
@@ -187,8 +186,8 @@ void text_kinds(Writer& writer, const DeviceReport& device) {
               mib(cap.limit()), mib(cap.charged()), l.refused_by_cap.get());
 }
 
-// Which shortages there were, and which requests the settings kept out of the pools
-// (CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST).
+// How shortages ended, and the requests that settings kept out of the pools (CISTERN_ONLY_SIZES,
+// CISTERN_POOL_FIRST).
 void text_shortages(Writer& writer, const Ledger& l) {
   if (l.shortages.get() != 0) {
     writer.text("cistern:   shortages      ended by");
@@ -206,7 +205,7 @@ void text_shortages(Writer& writer, const Ledger& l) {
   writer.text("\n");
 }
 
-// The same as json_state(), for people.
+// The figures of json_state() as text.
 void text_state(Writer& writer, const DeviceReport& device) {
   const Ledger& l = *device.ledger;
   if (l.quarantined_peak.get() != 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds memory: the part of the report that CISTERN_SITES asks for.
+// The holders of memory: the part of the report that CISTERN_SITES adds.
 #include "shim/process/report_writer.h"
 
 namespace cistern::shim {

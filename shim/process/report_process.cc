@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report as a whole, and its parts about the process: its settings, pinned and host memory,
-// frees, other processes, and advice. Devices: report_device.cc; who holds memory:
-// report_holders.cc.
+// The report as a whole, and its parts about the process: settings, pinned and host memory, frees,
+// other processes, and advice. Devices: report_device.cc; holders of memory: report_holders.cc.
 #include <unistd.h>
 
 #include "config/version.h"
@@ -68,7 +67,7 @@ void write_driver_pools(Writer& writer, const PoolsReport& pools) {
                  pools.adopted, pools.kept_peak_bytes, pools.trims, pools.trimmed_bytes);
 }
 
-// Why more is assumed than is seen, and what came of it.
+// Why Cistern had to assume more than it saw, and the effect.
 void write_unknown(Writer& writer, const UnknownReport& unknown) {
   writer.numbers("\n \"unknown_functions\": {", "in_driver looked_up called linked", "}, ",
                  unknown.in_driver, unknown.looked_up, unknown.called, unknown.linked);
@@ -90,7 +89,7 @@ void write_unknown(Writer& writer, const UnknownReport& unknown) {
   }
 }
 
-// Waits by their reasons; the text leaves out those that there were not.
+// Waits by reason; the text omits reasons without waits.
 template <size_t n>
 void write_by(Writer& writer, const char* key, const WaitCount (&counts)[n],
               const char* const (&names)[n]) {
@@ -108,7 +107,7 @@ void write_by(Writer& writer, const char* key, const WaitCount (&counts)[n],
   writer.json("}");
 }
 
-// What is left of all frees had nothing to wait for.
+// All frees that neither waited nor were ordered by the device.
 uint64_t frees_at_once(const ProcessReport& process) {
   uint64_t all = 0;
   for_each_device(process, [&](const DeviceReport& device) { all += device.frees; });
@@ -120,7 +119,8 @@ uint64_t frees_at_once(const ProcessReport& process) {
 
 double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-// What the barrier that a free is cost (CISTERN_FREE_SYNC), and what was left to the device.
+// The cost of the barrier at each free (CISTERN_FREE_SYNC), and the frees that were left to the
+// device.
 void write_frees(Writer& writer, const ProcessReport& process) {
   const FreeCounts& frees = *process.frees;
   const WaitSum waited = waits_of_frees(frees), in_order = waits_for_order(frees);
@@ -149,7 +149,7 @@ void write_frees(Writer& writer, const ProcessReport& process) {
   writer.json("},");
 }
 
-// Which requests the settings chose by where they come from.
+// Requests that settings chose by call site.
 void write_sites(Writer& writer, const ProcessReport& process) {
   SiteEntry entry;
   if (process.site_entry == nullptr || !process.site_entry(0, &entry)) return;

@@ -26,11 +26,11 @@ constinit bool secure = false;
 enum class Settings : int { unread, reading, inactive, active };
 constinit std::atomic<Settings> settings_state{Settings::unread};
 
-// Whether the process has more rights than whoever started it (AT_SECURE in getauxval(3)): that
-// user chose the environment, and must neither read nor write files by it with these rights.
+// Whether the process has more rights than the user who started it (AT_SECURE in getauxval(3)).
+// That user chose the environment, and must not read or write files with these rights through it.
 bool runs_with_more_rights() { return getauxval(AT_SECURE) != 0; }
 
-// As with CISTERN_POOL=off, and no part works.
+// The same as CISTERN_POOL=off; in addition no part works.
 void ignore_settings() {
   config::load(nullptr, loaded);
   loaded.policy.pool.value = false;
@@ -94,21 +94,21 @@ namespace {
 constexpr int kMostAncestors = 64;
 constexpr size_t kMostEntries = size_t{1} << 16;
 
-// Address space of its own, since malloc may not be ready; pages are there once they are touched.
+// Mapped directly, since malloc may not be ready. Pages are used once they are touched.
 struct Room {
   char text[size_t{4} << 20];
   const char* entries[kMostEntries];
   config::Loaded loaded;
 };
 
-// A file of /proc/PID, into the room's text.
+// Reads /proc/PID/`file` into the room's text.
 size_t read_file(int process, const char* file, Room& room) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/%s", process, file);
   return alloc::os::read_file(path, room.text, sizeof room.text);
 }
 
-// "PID (NAME) STATE PARENT ...", where the name may hold anything.
+// The line is "PID (NAME) STATE PARENT ..."; NAME may contain any character.
 int parent_of(int process, Room& room) {
   if (read_file(process, "stat", room) == 0) return 0;
   const char* after = strrchr(room.text, ')');
@@ -131,7 +131,7 @@ void load_settings_of(int process, Room& room) {
   config::load(room.entries, room.loaded);
 }
 
-// Whether fits() is true for a process above this one in which this object is mapped.
+// Whether fits() is true for any ancestor process that has this object mapped.
 template <typename Fits>
 bool any_ancestor(Fits fits) {
   Dl_info self;

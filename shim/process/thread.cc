@@ -18,8 +18,8 @@ constinit pthread_key_t end_of_thread{};
 constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
 constinit bool have_key = false;
 
-// The thread ends, and a new thread may get its number. A key's destructor that runs after this one
-// may still allocate: then the thread takes a number again, and this function runs again.
+// The thread ends, and a new thread may get its number. The destructor of another key may run later
+// and still allocate: then the thread takes a number again, and this function runs again.
 void thread_ends(void* number_plus_one) {
   this_thread.shard_plus_one = this_thread.number_plus_one = 0;
   numbers.release(static_cast<unsigned>(reinterpret_cast<uintptr_t>(number_plus_one) - 1));
@@ -29,7 +29,7 @@ void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 
 
 }  // namespace
 
-// If pthread_setspecific fails, the number stays taken for good.
+// If pthread_setspecific fails, the number is never released.
 unsigned Thread::choose_number() {
   pthread_once(&key_made, make_key);
   const unsigned number = have_key ? numbers.acquire() : alloc::ThreadNumbers::kCommon;
