@@ -28,19 +28,19 @@ constinit alloc::KeyedTable<ChargeRecord, 16> records{};
 constinit alloc::Arena<ChargeRecord> arena{};
 constinit alloc::SharedPages shared_pages{};
 
-// Whether it depends on where the driver puts it how much of the device it takes.
+// Whether the device memory that a block takes depends on where the driver places the block.
 bool by_place(MemoryKind kind, uint64_t bytes) {
   const bool small = kind == MemoryKind::direct && bytes < alloc::kDriverSharesBelow;
   return small || kind == MemoryKind::stream_ordered;
 }
 
-// What is charged for memory whose place is not known, or does not matter.
+// The charge for memory whose place is unknown or does not matter.
 alloc::Cap::Weight weight(MemoryKind kind, uint64_t bytes) {
   if (kind == MemoryKind::managed) return {};
   return by_place(kind, bytes) ? alloc::Cap::at_least(bytes) : alloc::Cap::alone(bytes);
 }
 
-// `place`: 0 unless the charge is for pages there.
+// `place`: the address if the charge is for the pages there, else 0.
 void end_charge(MemoryKind kind, Device& device, uint64_t place, uint64_t bytes) {
   device.ledger.taken[static_cast<int>(kind)].sub(bytes);
   if (place != 0) return shared_pages.leave(device.cap, place, bytes);
@@ -64,7 +64,7 @@ void tell_refused(Device& device, CUdevice ordinal, uint64_t bytes) {
       mib(bytes), ordinal, mib(device.cap.charged()), mib(device.cap.limit()));
 }
 
-// Inserts a record. An earlier one with its key is of memory whose free was not seen: it is
+// Inserts a record. An earlier record with the same key is of memory whose free no hook saw: it is
 // refunded.
 void replace(ChargeRecord* record) {
   ChargeRecord* stale;
@@ -101,9 +101,9 @@ Charge::~Charge() {
   }
 }
 
-// Where it depends on its place whether a block fits, the cap must have room for the pages it has
-// to itself, but nothing is held: a block that does not fit would keep that from others, again and
-// again where a program does not give up.
+// If the charge depends on the block's place, and the cap may lack room for it, the cap must have
+// room for the least charge, but nothing is held. Otherwise a block that does not fit would keep
+// that room from other threads, again and again if the program retries.
 bool Charge::hold(uint64_t bytes) {
   alloc::Cap& cap = charged_->cap;
   const alloc::Cap::Weight least = weight(kind_, bytes);
@@ -118,8 +118,8 @@ bool Charge::return_idle() {
   return device_ == kNoDevice ? release_idle_memory() : release_idle_memory(device_);
 }
 
-// Where the cap has no room, idle memory is released. Other threads fill and empty their pools
-// meanwhile, so there is another attempt as long as this thread or another released anything.
+// If the cap has no room, idle memory is released. Other threads fill and empty their pools
+// meanwhile, so this tries again as long as this thread or another released anything.
 template <typename Exchange>
 bool Charge::fits(uint64_t bytes, Exchange exchange) {
   constexpr int kAttempts = 16;

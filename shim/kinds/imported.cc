@@ -57,8 +57,9 @@ constexpr unsigned kOnlyFlag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
 constinit std::atomic<uint64_t> unanswered{0};
 
-// Waits for all work of the current context. Without pools nobody knows whether a stream captures:
-// a capture would be invalid after a wait for its context, but not after a free, which waits, too.
+// Waits for all work of the current context. Without pools it is unknown whether a stream captures.
+// Synchronising the context would invalidate a capture; a free waits as well, but does not
+// invalidate it.
 CUresult wait_for_work() {
   const auto allocate = driver().cuMemAlloc_v2;
   if (!active() && allocate != nullptr) {
@@ -69,8 +70,8 @@ CUresult wait_for_work() {
   return ask(driver().cuCtxSynchronize);
 }
 
-// The same for a context that may use a mapping, since unmapping waits for no work. One that is
-// over has none.
+// The same for a context that may use a mapping, since unmapping waits for no work. A context that
+// has ended has no work.
 CUresult wait_for_work_of(CUcontext context) {
   const ContextScope there(context);
   if (!there) return CUDA_SUCCESS;
@@ -80,7 +81,7 @@ CUresult wait_for_work_of(CUcontext context) {
   return over ? CUDA_SUCCESS : result;
 }
 
-// Without the lock. No work reaches them any more.
+// Caller must not hold the lock. No work can reach these units any more.
 void unmap_all(Mapping* list) {
   while (list != nullptr) {
     Mapping* units = std::exchange(list, list->next);
@@ -89,23 +90,23 @@ void unmap_all(Mapping* list) {
   }
 }
 
-// Those of a context that goes on, which were closed during a capture, stay until something there
-// is closed: only that may wait for its work.
+// Unmaps units of contexts that have ended. Units that were closed during a capture in a context
+// that still exists stay until another close there: only a close may wait for the context's work.
 void unmap_those_of_the_gone() {
   const GatePass pass;
   if (pass) unmap_all(take_left_over(nullptr));
 }
 
-// What was opened beside a mapping that is there, or in vain, is closed. If the driver would not,
-// it is asked once more, but not before nobody needs what it counts: the first error may belong to
-// earlier work, and the call have done its own.
+// Closes a chunk that was opened although there is a mapping of it already, or that does not serve.
+// If the close fails, the error may belong to earlier work, and the chunk may be closed
+// nevertheless. The close is repeated only if no mapping needs the driver's count of opens.
 void close_surplus(const Mapping& opened) {
   if (driver().cuIpcCloseMemHandle(opened.key) == CUDA_SUCCESS) return;
   if (note_surplus(opened)) return;
   driver().cuIpcCloseMemHandle(opened.key);
 }
 
-// An error may belong to earlier work, so the driver is asked once more.
+// The first error may belong to earlier work, so the query is repeated once.
 size_t size_at(CUdeviceptr base) {
   const auto range = driver().cuMemGetAddressRange_v2;
   size_t bytes = 0;
@@ -116,7 +117,7 @@ size_t size_at(CUdeviceptr base) {
   return 0;
 }
 
-// The size of what the driver opened has to hold the block: an exporter may say anything.
+// The chunk that the driver opened must contain the block: an exporter may send anything.
 CUresult open_chunk(OpenMemHandle* real, const IpcAnswer& answer, Mapping* wanted) {
   CUdeviceptr base = 0;
   const CUresult result = ask_with_idle_memory(real, &base, answer.handle, kOnlyFlag);
@@ -147,8 +148,8 @@ CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answ
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// The token is the block's name: what was exported in units is handed out no more before its number
-// is nobody's.
+// The token identifies the block: exported units are not handed out again while their number is in
+// use.
 CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer& answer,
                        IpcFiles* files, IpcPatience* patience, Mapping wanted, IpcReply* reply) {
   memcpy(&wanted.handle, &token, sizeof wanted.handle);
@@ -169,7 +170,7 @@ CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer&
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// False: the driver has none, and says so.
+// False: no context is current. The driver's call then returns the error.
 bool describe_context(Mapping* out) {
   if (driver().cuCtxGetCurrent == nullptr ||
       driver().cuCtxGetCurrent(&out->context) != CUDA_SUCCESS)
@@ -179,22 +180,22 @@ bool describe_context(Mapping* out) {
   return out->context != nullptr;
 }
 
-// Without pools nobody else sees to forked children (process/life.h).
+// Without pools no other part resets this state in forked children (process/life.h).
 void prepare_for_forks() {
   static constinit std::atomic<bool> prepared{false};
   if (!prepared.exchange(true)) at_fork(nullptr, nullptr, reset_imported_after_fork);
 }
 
-// What the driver would refuse here whatever the address is. Without pools nothing is known of the
-// context.
+// The driver's error for a call with any address here. Without pools the context's state is
+// unknown, so the driver is asked.
 CUresult refusal_of_any_call() {
   if (active()) return refusal_here();
   size_t free, total;
   return ask(driver().cuMemGetInfo_v2, &free, &total);
 }
 
-// Waits for the work of a context; what was left over there before is unmapped then. `*capturing`:
-// there was no wait, which would have made a capture invalid.
+// Waits for the work of a context, then unmaps units that were left over there. `*capturing`: there
+// was no wait, because it would have invalidated a capture.
 CUresult await_end_of_work(CUcontext context, bool* capturing) {
   const GatePass pass;
   *capturing = !pass;
@@ -205,7 +206,7 @@ CUresult await_end_of_work(CUcontext context, bool* capturing) {
   return result;
 }
 
-// `*later`: it is mapped still, because of a capture.
+// `*later`: still mapped, because of a capture.
 CUresult close_units(const Mapping& mapping, bool* later) {
   const CUresult waited = await_end_of_work(mapping.context, later);
   if (waited != CUDA_SUCCESS || *later) return waited;
@@ -219,7 +220,7 @@ CUresult close_chunk_itself(Mapping* mapping) {
   return result;
 }
 
-// A close before told of earlier work, and had done its own.
+// An earlier close returned the error of other work, but did close the chunk.
 bool driver_has_nothing(const Mapping& mapping, CUresult told) {
   return !mapping.in_units() && told == CUDA_ERROR_INVALID_VALUE;
 }
@@ -234,7 +235,7 @@ CUresult close_mapping(Mapping* mapping) {
   return result;
 }
 
-// As the driver refuses a block of the process itself.
+// The error that the driver returns for a block of the same process.
 CUresult refuse_own() {
   const CUresult refused = refusal_of_any_call();
   return refused != CUDA_SUCCESS ? refused : CUDA_ERROR_INVALID_CONTEXT;
@@ -247,7 +248,7 @@ bool by_token(const CUipcMemHandle& handle) {
   return read_token(handle, &token);
 }
 
-// What the driver refuses whatever the handle is, it refuses first.
+// If the driver would refuse any handle, its error comes first.
 CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHandle& handle,
                        unsigned flags) {
   const NoCancel opens;
@@ -329,7 +330,7 @@ uint64_t blocks_imported() { return blocks_opened(); }
 
 uint64_t imports_unanswered() { return unanswered.load(std::memory_order_relaxed); }
 
-// With the lock of contexts.
+// Called with the lock of context_life.cc held.
 void imports_of_context_gone(CUcontext context) { drop_mappings_of(context); }
 
 void unmap_imports_of_gone() {

@@ -16,7 +16,7 @@ struct Block {
   Block* next;
   uint64_t key;  // its address
   uint64_t bytes;
-  uint64_t times;  // that it was opened, less those that it was closed
+  uint64_t times;  // opens less closes
   Mapping* mapping;
 };
 
@@ -25,7 +25,7 @@ constinit alloc::KeyedTable<Mapping, 8> mappings{};
 constinit alloc::KeyedTable<Block, 10> blocks{};
 constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
 constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
-constinit Mapping* left_over = nullptr;  // units that nobody has open, and that are mapped
+constinit Mapping* left_over = nullptr;  // units still mapped, with no open block
 constinit std::atomic<uint64_t> imported{0};
 
 bool same(const Mapping& a, const Mapping& b) {
@@ -33,7 +33,7 @@ bool same(const Mapping& a, const Mapping& b) {
          memcmp(&a.handle, &b.handle, sizeof a.handle) == 0;
 }
 
-// The functions down to add_user() with the lock.
+// Caller holds the lock for the functions down to add_user().
 Mapping* open_mapping(const Mapping& wanted) {
   return mappings.search([&](const Mapping& m) { return !m.closing && same(m, wanted); });
 }
@@ -57,8 +57,8 @@ void forget_mapping(Mapping* mapping) {
   mapping_arena.give_back(mapping);
 }
 
-// Of a context that is over; the driver has taken a chunk away with it, but no units. Or of units
-// that cannot be unmapped yet.
+// For a mapping whose context has ended, or for units that cannot be unmapped yet. The driver
+// unmaps a chunk with its context, but not units.
 void drop_mapping(Mapping* mapping) {
   if (!mapping->in_units()) return forget_mapping(mapping);
   take_out(mapping);
@@ -66,8 +66,8 @@ void drop_mapping(Mapping* mapping) {
   left_over = mapping;
 }
 
-// What ended without being seen: the driver gave addresses anew, or the handle of a context. The
-// same chunk may be at the same place for two contexts.
+// Drops mappings whose end no hook saw: the driver has reused their addresses, or the handle of
+// their context. The same chunk may lie at the same address in two contexts.
 void drop_what_is_over(const Mapping& opened) {
   const auto over = [&](const Mapping& m) {
     if (m.closing) return false;

@@ -17,17 +17,18 @@ bool has_all_calls(const Driver& d) {
          d.cuMemMap != nullptr && d.cuMemUnmap != nullptr && d.cuMemSetAccess != nullptr;
 }
 
-// For what has to be given back: an error may belong to earlier work.
+// For calls that give something back: repeats a failed call, since the error may belong to earlier
+// work.
 template <typename Call>
 CUresult for_sure(Call call) {
   const CUresult result = call();
   return result == CUDA_SUCCESS ? result : call();
 }
 
-// A mapping holds its memory without a handle.
+// A mapping keeps its memory without a handle.
 CUresult map_file(int file, CUdeviceptr address, uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
-  void* as_pointer = reinterpret_cast<void*>(static_cast<intptr_t>(file));  // cuda.h has it so
+  void* as_pointer = reinterpret_cast<void*>(static_cast<intptr_t>(file));  // as cuda.h wants it
   CUresult result = ask_with_idle_memory(driver().cuMemImportFromShareableHandle, &handle,
                                          as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (result != CUDA_SUCCESS) return result;
@@ -37,8 +38,9 @@ CUresult map_file(int file, CUdeviceptr address, uint64_t bytes) {
   return result;
 }
 
-// Which peers have access was asked of the current device, and the memory may be another one's; the
-// driver refuses a list with one that cannot. Then the own device has it alone.
+// The peers with access were determined for the current device, but the memory may be on another.
+// The driver refuses a list with a device that cannot have access. Then only the own device gets
+// access.
 CUresult give_access(const MappedUnits& units) {
   CUmemAccessDesc list[64];
   CUdevice own = 0;
@@ -57,7 +59,7 @@ CUresult give_access(const MappedUnits& units) {
   return give(list, 1);
 }
 
-// Those that the answer tells of, `*mapped` bytes of them in the end.
+// Maps the units of all answers; `*mapped`: the bytes that were mapped.
 CUresult map_all(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
                  IpcPatience* patience, const MappedUnits& out, uint64_t* mapped, IpcReply* reply) {
   const uint64_t unit = first.unit_bytes;
@@ -66,7 +68,7 @@ CUresult map_all(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
       IpcAnswer next;
       *reply = ask_exporter(token, static_cast<uint32_t>(*mapped / unit), patience, &next, files);
       if (*reply != IpcReply::given) return CUDA_ERROR_INVALID_VALUE;
-      // Of the same block all answers are alike.
+      // All answers about one block agree in these.
       if (next.unit_bytes != unit || next.offset != first.offset) return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t i = 0; i < files->count(); ++i, *mapped += unit) {
@@ -87,7 +89,7 @@ void free_addresses(const MappedUnits& units) {
 CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
                    IpcPatience* patience, MappedUnits* out, IpcReply* reply) {
   if (!has_all_calls(driver())) return CUDA_ERROR_NOT_SUPPORTED;
-  // No product that is too large: these hold a block that has an end.
+  // The product cannot overflow: it is the end of the block, rounded up to units (ipc/client.cc).
   out->bytes = first.units * first.unit_bytes;
   CUresult result =
       ask_with_idle_memory(driver().cuMemAddressReserve, &out->base, size_t{out->bytes},
@@ -98,7 +100,7 @@ CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* file
   files->close_all();
   if (result == CUDA_SUCCESS) return result;
   const LetByCaptures allowed;
-  // A mapping that failed for earlier work may be there all the same.
+  // A mapping may exist although its call returned the error of earlier work.
   for (uint64_t at = 0; at < out->bytes && at <= mapped; at += first.unit_bytes) {
     for_sure([&] { return driver().cuMemUnmap(out->base + at, first.unit_bytes); });
   }
@@ -110,7 +112,7 @@ CUresult unmap_units(const MappedUnits& units) {
   const LetByCaptures allowed;
   const auto unmap = [&] { return ask(driver().cuMemUnmap, units.base, size_t{units.bytes}); };
   CUresult result = unmap();
-  // The first error may belong to earlier work, and the call have done its own.
+  // The first error may belong to earlier work, and the call may have unmapped the units.
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
     result = unmap();
     if (result == CUDA_ERROR_INVALID_VALUE) result = CUDA_SUCCESS;

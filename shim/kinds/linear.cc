@@ -49,8 +49,8 @@ void note_unfilled() {
 
 namespace {
 
-// What the cap has no room for. What the driver will not take back stays counted, and charged as
-// far as it was.
+// Frees memory for which the cap has no room. If the driver refuses the free, the memory stays
+// counted, with the charge made so far.
 void give_back(Charge& charge, CUdeviceptr address) {
   if (noted(driver().cuMemFree_v2(address)) != CUDA_SUCCESS) charge.hand_over();
 }
@@ -73,8 +73,8 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
 
 constexpr bool valid_element(unsigned bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
 
-// The driver chooses the pitch. Before it is asked, the pitch that drivers usually choose is
-// charged; Charge::resize() corrects that.
+// The driver chooses the pitch. Before the call, the pitch that drivers usually choose is charged;
+// Charge::resize() corrects that afterwards.
 constexpr size_t kUsualPitch = 512;
 
 uint64_t usual_bytes(size_t width, size_t height) {
@@ -121,8 +121,8 @@ CUresult allocate_linear(CUdeviceptr* out, size_t bytes) {
   return result;
 }
 
-// The address may be of stream-ordered memory, which the program frees without a stream here. A
-// block that the scratch cache holds is answered here: the driver would really free it.
+// The address may be of stream-ordered memory, which cuMemFree frees without a stream. For a block
+// that the scratch cache holds, the result is given here: the driver would really free the block.
 CUresult free_linear(CUdeviceptr address) {
   const auto free_it = [=] {
     return refunding(address, [=] { return noted(driver().cuMemFree_v2(address)); });

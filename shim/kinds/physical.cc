@@ -16,21 +16,21 @@ namespace cistern::shim {
 namespace {
 
 // `uses` counts the references that the driver may still hold. `handles` counts the handles that
-// the program holds: one that is being released does not count any more, since the driver may give
-// its number out again at once.
+// the program holds. A handle that is being released no longer counts, since the driver may reuse
+// its value at once.
 struct Physical {
   Physical* next;
   uint64_t key;  // the handle
   uint64_t bytes;
-  uint64_t number;  // what it is watched as: no other has it, while a handle may stand for several
+  uint64_t number;  // its unique number in a recording; the driver reuses handles
   CUdevice device;
   bool charged;
   uint32_t handles;
   uint32_t uses;  // handles and mappings
 };
 
-// Mappings of imported memory are recorded, too (`physical` is nullptr), because one unmapping may
-// undo several mappings.
+// Mappings of imported memory are recorded as well (`physical` is nullptr), because one unmapping
+// may undo several mappings.
 struct Mapped {
   Mapped* next;
   uint64_t key;  // the address
@@ -47,13 +47,13 @@ constinit std::atomic<uint64_t> last_number{0};
 
 using Physicals = Physical*;  // a list
 
-// The memory behind a handle that the program holds, or nullptr. With the lock, as drop() and
-// take_mappings().
+// The memory behind a handle that the program holds, or nullptr. Caller holds the lock, also for
+// drop() and take_mappings().
 Physical* held(CUmemGenericAllocationHandle handle) {
   return physicals.find(handle, [](const Physical& p) { return p.handles != 0; });
 }
 
-// One reference less; with the last one the memory goes to `ended`.
+// Removes one reference. After the last one the memory goes to `ended`.
 void drop(Physical* physical, Physicals* ended) {
   if (physical == nullptr || --physical->uses != 0) return;
   physicals.remove(physical);
@@ -61,7 +61,7 @@ void drop(Physical* physical, Physicals* ended) {
   *ended = physical;
 }
 
-// Without the lock.
+// Caller must not hold the lock.
 void end_all(Physicals ended) {
   while (ended != nullptr) {
     Physical* physical = ended;
@@ -72,7 +72,7 @@ void end_all(Physicals ended) {
   }
 }
 
-// The mapped that make up a range, taken out as a list.
+// Takes out the mappings that make up a range, as a list.
 Mapped* take_mappings(uint64_t address, uint64_t size) {
   Mapped* taken = nullptr;
   for (const uint64_t end = address + size; address < end;) {
@@ -86,7 +86,7 @@ Mapped* take_mappings(uint64_t address, uint64_t size) {
   return taken;
 }
 
-// What the driver would answer before it looks for memory: whether the arguments are valid.
+// The error that the driver returns for invalid arguments, before it allocates.
 CUresult check(size_t size, const CUmemAllocationProp& properties, unsigned long long flags) {
   size_t granularity = 0;
   const auto ask = driver().cuMemGetAllocationGranularity;
@@ -164,8 +164,8 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
   return result;
 }
 
-// The driver answers with the handle that was used to map the memory (cuda.h), even if that was
-// released since. The record is found by the address, and gets the handle as the driver tells it.
+// The driver returns the handle that was used to map the memory (cuda.h), even if the program has
+// released it since. The record is found by the address, and gets the returned handle.
 CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
   const CUresult result = noted(driver().cuMemRetainAllocationHandle(handle, address));
   if (result != CUDA_SUCCESS) return result;
@@ -189,7 +189,7 @@ CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
   Mapped* mapping = mapped_arena.take();
   Physical* physical = nullptr;
   if (mapping != nullptr) {
-    // Counted before the driver knows: a release by another thread must not end the charge.
+    // Counted before the driver's call: a release by another thread must not end the charge.
     const alloc::LockGuard guard(physical_mutex);
     physical = held(handle);
     if (physical != nullptr) ++physical->uses;

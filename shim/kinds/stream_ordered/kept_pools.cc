@@ -23,9 +23,9 @@ struct KeptPool {
   bool was_set;    // the program set its threshold
   uint64_t birth;  // the driver gives a new pool the handle of one that it destroyed
   std::atomic<int> visitors;
-  std::atomic<uint64_t> told;  // the threshold that the driver has of us
-  // High-water marks of use that the driver no longer has: of what the program was not told yet,
-  // and of what the next look has to know.
+  std::atomic<uint64_t> told;  // the threshold that we set in the driver
+  // High-water marks of use that resets removed from the driver: those that our resets hid from the
+  // program, and those that the program's resets hid from the next look.
   std::atomic<uint64_t> high_hidden_by_us, high_hidden_by_program;
   uint64_t before;  // most used up to the last look; one look at a time
 };
@@ -33,25 +33,26 @@ struct KeptPool {
 namespace {
 
 constexpr int kMaxPools = 256;                  // further ones are left alone
-constexpr uint64_t kLookNs = 500'000'000;       // what was used in two of these was used lately
+constexpr uint64_t kLookNs = 500'000'000;       // between looks; two of these are "lately"
 constexpr uint64_t kPauseNs = kLookNs / 4;      // between two rounds
-constexpr uint64_t kStep = uint64_t{32} << 20;  // in which pools take and return memory
+constexpr uint64_t kStep = uint64_t{32} << 20;  // by which pools grow and shrink
 constexpr CUmemPool_attribute kThreshold = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 constexpr CUmemPool_attribute kUsed = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
 constexpr CUmemPool_attribute kUsedHigh = CU_MEMPOOL_ATTR_USED_MEM_HIGH;
 constexpr CUmemPool_attribute kReserved = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
 
-// For the report. Kept is what was reserved and not used when the pools were looked at.
+// For the report. Kept bytes: reserved and not in use at a look.
 constinit std::atomic<uint64_t> adopted{0}, kept_peak{0}, trims{0}, trimmed_bytes{0};
 
 constinit alloc::Mutex mutex;
-constinit alloc::Mutex telling;  // around a threshold and what was told of it
+constinit alloc::Mutex telling;  // held while a threshold is set and `told` is updated
 constinit KeptPool pools[kMaxPools]{};
 constinit uint64_t births = 0;  // guarded by the mutex
 constinit std::atomic<int> pools_end{0};
 constinit std::atomic<int> ours_count{0}, asleep{0};
 
-// resting: thresholds are the driver's own. without: no thread can be had, so nothing is raised.
+// resting: thresholds are the driver's own. without: there is no background thread, so no threshold
+// is raised.
 enum class Tending : uint8_t { resting, tended, without };
 constinit std::atomic<Tending> tending{Tending::resting};
 constinit std::atomic<bool> allocated{false};  // since the last look
@@ -76,7 +77,7 @@ void belongs(KeptPool& pool, Whose whose) {
   pool.whose = whose;
 }
 
-// As long as it lasts, an adopted pool is neither destroyed nor the program's.
+// While it exists, an adopted pool is not destroyed and does not become the program's.
 class PoolVisit {
  public:
   explicit PoolVisit(KeptPool* pool) {
@@ -122,7 +123,7 @@ class PoolVisit {
     }
     return true;
   }
-  // What is kept of `reserved` bytes, and would be the driver's with a threshold of 0.
+  // How many of `reserved` bytes the pool would have released with a threshold of 0.
   uint64_t kept_of(uint64_t reserved) const {
     cuuint64_t used = 0;
     if (pool_->told.load() == 0 || !get(kUsed, &used)) return 0;
@@ -154,8 +155,8 @@ bool falls_asleep(KeptPool& pool) {
   return true;
 }
 
-// After this no visit begins, and none is under way. The threshold goes last: until then another
-// visit may raise it, and nobody gives back what a pool keeps in its sleep.
+// Afterwards no other visit exists or begins. The threshold is lowered last: until then another
+// visit may raise it, and nothing trims a pool while it is asleep.
 void put_to_sleep(const PoolVisit& visit) {
   KeptPool& pool = *visit.pool();
   if (!falls_asleep(pool)) return;
@@ -184,7 +185,7 @@ KeptPool* add(CUmemoryPool handle, CUdevice device, bool is_default, Whose whose
   return nullptr;
 }
 
-// Whether it is known here; one that slept is ours again.
+// Whether the pool is known. A pool that was asleep becomes ours again.
 bool wake_up(CUmemoryPool handle) {
   const alloc::LockGuard guard(mutex);
   KeptPool* pool = find(handle);
@@ -202,7 +203,7 @@ void adopt_default_pool(CUdevice device) {
   CUmemoryPool pool = nullptr;
   if (d.cuDeviceGetMemPool(&pool, device) == CUDA_SUCCESS) wake_up(pool);
   if (d.cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS || wake_up(pool)) return;
-  // A threshold set by a call that no hook saw is the program's all the same.
+  // A threshold counts as the program's even if no hook saw the call that set it.
   cuuint64_t threshold = 0;
   const bool told = d.cuMemPoolGetAttribute(pool, kThreshold, &threshold) == CUDA_SUCCESS;
   const alloc::LockGuard guard(mutex);
@@ -221,15 +222,15 @@ void raise_if_tended(const PoolVisit& visit) {
   if (visit.pool() != nullptr && tending.load() == Tending::tended) visit.tell(raised());
 }
 
-// True if memory came back to the pool within the last second, or a call failed: it is made again.
-// Adds to `*kept`.
+// True if memory was freed to the pool within the last second, or if a call failed: then the pool
+// needs another look. Adds the kept bytes to `*kept`.
 bool look_at(const PoolVisit& visit, uint64_t* kept) {
   KeptPool& pool = *visit.pool();
   cuuint64_t used = 0, high = 0, reserved = 0;
   if (!visit.get(kUsedHigh, &high) || !visit.get(kUsed, &used) || !visit.get(kReserved, &reserved))
     return true;
   *kept += reserved - std::min<uint64_t>(reserved, used);
-  // A peak that comes and goes between the question and the reset is seen by nobody.
+  // A peak between this query and the reset is lost.
   pool.high_hidden_by_us.store(std::max<uint64_t>(pool.high_hidden_by_us.load(), high));
   const bool reset = visit.set(kUsedHigh, 0);
   high = std::max<uint64_t>(high, pool.high_hidden_by_program.exchange(0));
@@ -259,7 +260,7 @@ bool look_at_all() {
   return lately;
 }
 
-// Of what is allocated from `resting` on, the next look knows.
+// The next look sees allocations that come after the store of `resting`.
 bool round() {
   if (looking.exchange(true)) return true;
   const uint64_t now = alloc::os::now_ns();
@@ -279,7 +280,7 @@ constexpr BackgroundWork kWork{.round = round,
                                .calls_driver = true,
                                .keeps_thread = false};
 
-// From now on somebody trims what is kept, or it is said that nobody can.
+// True if memory may be kept: the background thread trims it, or a fixed threshold bounds it.
 bool attended() {
   if (tending.exchange(Tending::tended) == Tending::tended) return true;
   if (!automatic() || attend(/*now=*/false, &kWork)) return true;
@@ -297,7 +298,7 @@ bool attended() {
   }
   looked_at.store(end);
   if (ours_count.load() == 0 || !attended()) return;
-  // Also while a look is under way, which says for that long that it rests.
+  // This runs also during a look, which sets `resting` while it lasts.
   for_each_pool([](const PoolVisit& visit) { visit.tell(raised()); });
 }
 
@@ -318,14 +319,14 @@ void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
     return;
   {
     const alloc::LockGuard guard(mutex);
-    // An earlier pool with this handle, if no hook saw its end.
+    // Forgets an earlier pool with this handle whose end no hook saw.
     if (KeptPool* gone = find(pool)) belongs(*gone, Whose::nobodys);
     add(pool, properties.location.id, /*is_default=*/false, Whose::ours);
   }
   raise_if_tended(PoolVisit(pool));
 }
 
-// One that is not known is noted at once, so that nobody adopts it meanwhile.
+// An unknown pool is added at once, so that no other thread adopts it meanwhile.
 TakenPool::TakenPool(CUmemoryPool handle) : birth_(0), was_(Whose::nobodys) {
   {
     const alloc::LockGuard guard(mutex);
@@ -352,7 +353,7 @@ TakenPool::~TakenPool() {
   const alloc::LockGuard guard(mutex);
   if (pool_->birth != birth_) return;
   const bool back = was_ == Whose::ours || was_ == Whose::asleep;
-  belongs(*pool_, back && pool_->was_set ? Whose::programs : was_);  // set by another thread
+  belongs(*pool_, back && pool_->was_set ? Whose::programs : was_);  // another thread has set it
 }
 
 void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {

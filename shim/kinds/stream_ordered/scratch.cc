@@ -17,7 +17,7 @@ using alloc::ScratchList;
 
 namespace {
 
-// Blocks are on their way to the driver.
+// While it exists, blocks may be on their way to the driver.
 class Moving {
   const NoCancel counted_;
   const alloc::Movers::Moving moving_{shared().movers};
@@ -37,7 +37,7 @@ bool is_legacy(CUstream stream) { return stream == nullptr || stream == CU_STREA
 
 uint16_t number(const Context& context) { return static_cast<uint16_t>(context.number); }
 
-// Makes the stream known. False: it belongs to a context that is not pooled, or memory is out.
+// Registers the stream in the cache. False: its context is not pooled, or there is no memory.
 bool introduce(const ScratchStreamName& stream) {
   Context* context;
   if (is_legacy(stream.handle)) {
@@ -56,7 +56,7 @@ bool introduce(const ScratchStreamName& stream) {
                           &device_state(context->device).ledger);
 }
 
-// Whether the stream is still the one it was: a handle may be another stream's by now.
+// Whether the handle still means the same stream: it may be a new stream's by now.
 ScratchCache::Released still_there(const alloc::ScratchStream& stream) {
   if (stream.key & kLegacyKey) return ScratchCache::Released::done;
   unsigned long long id = 0;
@@ -66,8 +66,8 @@ ScratchCache::Released still_there(const alloc::ScratchStream& stream) {
   return id == stream.key ? ScratchCache::Released::done : ScratchCache::Released::stream_gone;
 }
 
-// The driver's free of a cached block, which ends its charge. A block whose address the driver does
-// not know any more counts as freed.
+// Calls the driver's free for a cached block, which ends the block's charge. If the driver no
+// longer knows the address, the block counts as freed.
 template <typename Free>
 ScratchCache::Released really_free(uint64_t address, Free free_it) {
   const CUresult result = refunding(address, [&] {
@@ -88,8 +88,8 @@ ScratchCache::Released release_block(uint64_t address, const alloc::ScratchStrea
   return scope ? free_it() : ScratchCache::Released::not_now;
 }
 
-// True if anything was released. The blocks of one stream follow each other in the list, so the
-// driver is asked once for each stream.
+// True if anything was released. Blocks of one stream follow each other in the list, so the driver
+// is asked once for each stream.
 bool release_blocks(ScratchList blocks) {
   if (blocks.empty()) return false;
   const GatePass pass;
@@ -125,7 +125,7 @@ bool empty_device(CUdevice device) {
   return release_blocks(cache.collect_device(static_cast<uint16_t>(device)));
 }
 
-// Whether something did, when the calling thread's context is asked.
+// Marks and polls the calling thread's context. Whether freed memory became clean.
 bool became_clean(alloc::Ticket newest) {
   const Context* context = current_context();
   alloc::Reclaim& reclaim = shared().reclaim;
@@ -302,9 +302,9 @@ void wait_for_all_work(const Context& context) {
   }
 }
 
-// Releases what is cached on a device and waits until the streams have reached those frees. Without
-// the cache they might have reached them long ago, and the driver, if asked again at once, would
-// have less memory than it would have had.
+// Releases the cached memory of a device, and waits until the streams have reached these frees.
+// Without the cache the streams might have reached them long ago. So without the wait, the driver
+// could have less free memory than it would have without the cache.
 bool release_on(CUdevice device) {
   if (!empty_device(device)) return false;
   for_each_context([=](Context& context) {
@@ -340,7 +340,7 @@ void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
   release_ended(cache.collect_ended(number(context), device, ticket));
 }
 
-// A stream or a pool may be another device's than the current one.
+// kNoDevice: the stream or pool of a request may be on another device than the current one.
 bool scratch_release_idle(CUdevice device) {
   if (!scratch_on()) return false;
   if (device != kNoDevice) return release_on(device);

@@ -24,19 +24,19 @@ namespace {
 
 // --- room. Before the driver returns out of memory, it waits for all work of the context, since
 // frees that streams have not reached yet may make room. That work may wait for the program's next
-// call. So the driver must not lack memory that pools keep idle. It goes back before the driver is
-// asked: first memory that no work can touch; then, if the device still lacks memory, the rest, and
-// what other pools of the driver keep because of us.
+// call. So the driver must not lack memory that pools keep idle: it goes back before the driver is
+// asked. First memory that no work can touch goes back. If the device still lacks memory, the rest
+// goes back, and what other pools of the driver keep because of us.
 
-// The driver's memory pools grow in steps as large as this.
+// The driver's memory pools grow in steps of this size.
 constexpr uint64_t kPoolStep = uint64_t{32} << 20;
 
-// What may be taken from a device before the driver is asked again. Half of what it said: contexts,
-// modules, memory of other kinds and other processes take some of it unseen. Threads that come at
-// once may ask once more, or once less.
+// How many bytes may be requested of a device before its free memory is queried again: half of the
+// free bytes at the last query. Contexts, modules, memory of other kinds and other processes take
+// some of it unseen. Threads that request at the same time may query once more or once less.
 struct Room {
   std::atomic<int64_t> left;
-  std::atomic<uint64_t> reserved;  // by pools, when the driver said it
+  std::atomic<uint64_t> reserved;  // by our pools, at the last query
 
   bool take(uint64_t bytes, uint64_t reserved_now) {
     const uint64_t before = reserved.load(std::memory_order_relaxed);
@@ -66,7 +66,7 @@ bool any_device_keeps_memory() {
   return false;
 }
 
-// Whether the driver's pool keeps that much free, perhaps in pieces.
+// Whether the driver's pool has that many free bytes, perhaps in pieces.
 bool pool_has(CUmemoryPool pool, CUdevice device, uint64_t bytes) {
   const auto ask_pool = driver().cuDeviceGetMemPool;
   const auto ask = driver().cuMemPoolGetAttribute;
@@ -78,7 +78,7 @@ bool pool_has(CUmemoryPool pool, CUdevice device, uint64_t bytes) {
          ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS && has >= used + bytes;
 }
 
-// How much the device has free; its room is known then. UINT64_MAX: nobody says.
+// The free bytes of the device, noted in its Room; UINT64_MAX: not known.
 uint64_t free_on(CUcontext context, CUdevice device) {
   const GatePass pass;
   if (!pass) return UINT64_MAX;
@@ -90,12 +90,13 @@ uint64_t free_on(CUcontext context, CUdevice device) {
   return free;
 }
 
-// Before the driver is asked for `bytes` on a stream that does not capture, from a pool of its own
-// (nullptr: the current one). Nothing is done where our pools keep nothing, or the driver's has the
-// memory. What the device has free the driver is not asked at each call: as long as less than half
-// of its last answer was asked for since, it is enough. What no work can touch goes back without a
-// wait. Only where the request is more than the device has then, work after a free is waited for,
-// for as long as the driver might, and other work for 0.2 s.
+// To be called before the driver is asked for `bytes` on a stream that does not capture, from the
+// program's `pool` (nullptr: the current pool). Does nothing if our pools keep nothing, or if the
+// driver's pool has the memory. The device's free memory is not queried at each call: there is
+// enough as long as less than half of the last result was requested since. Memory that no work can
+// touch goes back without a wait. If the request is still larger than the device's free memory, all
+// idle memory goes back: that waits for the debts of earlier frees as long as the driver might, and
+// 0.2 s for other work.
 void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   if (!active()) return;
   const bool pools_keep = keeps_pools() && several_pools_keep();
@@ -110,27 +111,27 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   if (free >= bytes + kPoolStep) return;
   const bool in_pool = pool_has(pool, device, bytes), fits = free >= bytes + alloc::kDriverPage;
   if (in_pool && fits) return;
-  // What the pool keeps may lie in pieces that are all too small: then it does not serve the
-  // request. The driver's own frees would have been over by now.
+  // The pool's free memory may lie in pieces that are too small for the request. With the driver
+  // alone, earlier frees would be over by now, so their debts are paid first.
   if (in_pool) pay_for_release();
   release_clean_memory_of(device);
-  // Less than a step serves the request, too, if it is enough. Where it is not, the driver waits
-  // for all work of the context: then what was freed is worth a wait here.
+  // The driver serves the request even from less than one step if that is enough. If it is not, the
+  // driver waits for all work of the context, so a wait for freed memory is worth it here.
   if (!in_pool && free_on(context, device) < bytes + alloc::kDriverPage)
     release_idle_memory(device);
 }
 
 // --- requests and frees
 
-// Without a named pool, memory comes from the current pool of the stream's device, which is always
-// one on that device.
+// Without a named pool, memory comes from the current pool of the stream's device, and that pool is
+// always on that device.
 PoolHome home_of_stream(CUstream stream) {
   const CUdevice device = device_of(context_of_stream(stream));
   return {device != kNoDevice ? device : current_device(), MemoryKind::stream_ordered};
 }
 
-// Memory that is allocated on a stream that captures is the graph's. The driver is asked only while
-// something captures.
+// Memory that is allocated on a capturing stream belongs to the graph. The driver is asked only
+// while a capture is in progress.
 template <typename Kind>
 bool graphs_own(CUstream stream) {
   bool capturing = false;
@@ -138,9 +139,9 @@ bool graphs_own(CUstream stream) {
          (captures<Kind>(stream, &capturing) != CUDA_SUCCESS || capturing);
 }
 
-// The stream as the scratch cache knows it. Without a key the driver serves: on a stream that
-// captures the memory is the graph's, and beside a capture that forbids such calls the driver
-// refuses. Out of line, so that a call without the cache stays short.
+// The stream as the scratch cache knows it. Without a key the driver serves the call: on a
+// capturing stream the memory belongs to the graph, and if a capture forbids such calls, the driver
+// refuses. Out of line, so that calls without the cache stay short.
 template <typename Kind>
 [[gnu::noinline]] ScratchStreamName scratch_stream_of(CUstream stream) {
   if (capture_gate().capturing()) {
@@ -162,8 +163,8 @@ FreeAsync free_of() {
   return std::is_same_v<Kind, Legacy> ? driver().cuMemFreeAsync : driver().cuMemFreeAsync_ptsz;
 }
 
-// From a pool on another device the stream may have no access to the block, which would kill its
-// context.
+// If the pool is on another device, the stream may have no access to the block. A fill would then
+// kill the context.
 template <typename Kind>
 void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   const PoolHome home = home_of(pool);
@@ -198,7 +199,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUs
     charge.keep(*out, /*context=*/nullptr);
     return result;
   }
-  // What the driver will not take back stays counted, and charged as far as it was.
+  // If the driver refuses the free, the memory stays counted, with the charge made so far.
   if (ask(free_of<Kind>(), *out, stream) != CUDA_SUCCESS) charge.hand_over();
   *out = address_before;
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -222,8 +223,8 @@ CUresult serve_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
   return result;
 }
 
-// What the driver says, whatever memory cuMemFreeAsync is to free that no graph owns. A stream that
-// captures frees memory of its graph only; on others the call is unsafe beside a capture.
+// The driver's error for cuMemFreeAsync of memory that no graph owns. A capturing stream may free
+// only memory of its graph. On other streams the call is unsafe while a capture is in progress.
 template <typename Kind>
 CUresult refusal_of_free(CUstream stream) {
   bool captured;
@@ -233,7 +234,7 @@ CUresult refusal_of_free(CUstream stream) {
   return capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
 }
 
-// The program's call, for a driver allocation that the pools do not take back.
+// The program's call, to be made if the pools do not take the memory back.
 class FreeInDriver final : public alloc::OrderedFree {
  public:
   FreeInDriver(FreeAsync real, CUstream stream) : real_(real), stream_(stream) {}
@@ -244,8 +245,9 @@ class FreeInDriver final : public alloc::OrderedFree {
   CUstream stream_;
 };
 
-// cuda.h names no other kind of memory that cuMemFreeAsync would refuse. A pool block freed this
-// way waits for all earlier work, which is more than the stream's; the driver must never see it.
+// Apart from refusal_of_free(), cuda.h names no memory that cuMemFreeAsync would refuse. A pool
+// block freed this way waits for all earlier work, which is more than the stream's; the driver must
+// never see the block.
 template <typename Kind>
 CUresult free_pooled(FreeAsync real, alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
   const CUresult refused = refusal_of_free<Kind>(stream);
@@ -253,7 +255,7 @@ CUresult free_pooled(FreeAsync real, alloc::Chunk* chunk, CUdeviceptr address, C
                                  : free_ordered(chunk, address, FreeInDriver(real, stream));
 }
 
-// The address is the cache's, and nothing that may be freed.
+// The address is the cache's, but not of a block that may be freed.
 template <typename Kind>
 CUresult refuse_cached(CUresult code, CUstream stream) {
   const CUresult refused =
@@ -300,7 +302,7 @@ CUresult free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
   return result;
 }
 
-// For both meanings of stream 0.
+// Instantiated for both meanings of stream 0.
 template CUresult allocate_async<Legacy>(AllocateAsync, CUdeviceptr*, size_t, CUstream);
 template CUresult allocate_async<PerThread>(AllocateAsync, CUdeviceptr*, size_t, CUstream);
 template CUresult allocate_from_pool<Legacy>(AllocateFromPool, CUdeviceptr*, size_t, CUmemoryPool,
