@@ -7,10 +7,10 @@
 namespace cistern::shim {
 namespace {
 
-// True for the codes of which cuda.h says, at CUresult, that they leave the process in an
+// True for codes that may last. For some, cuda.h says at CUresult that the process is left in an
 // inconsistent state in which any further work returns the same error, or that the context or
-// process must end; and those of hardware that failed while something was executed, of which it
-// says nothing either way.
+// process must end. Others mean that hardware failed during execution; cuda.h does not say whether
+// they last.
 bool may_last(CUresult code) {
   switch (static_cast<int>(code)) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:     // hardware
@@ -38,8 +38,8 @@ bool may_last(CUresult code) {
 }  // namespace
 
 void note_failure(CUresult answer, CUcontext handle) {
-  // Every suspicion gets a number of its own, by which it is told from an earlier one. The numbers
-  // are odd, so none is ever 0, which means no suspicion.
+  // Each suspicion gets a number of its own, to distinguish it from an earlier one. The numbers are
+  // odd, so none is ever 0, which means no suspicion.
   static constinit std::atomic<uint32_t> next{1};
   if (!may_last(answer) || !active()) return;
   if (handle == nullptr) driver().cuCtxGetCurrent(&handle);
@@ -47,8 +47,8 @@ void note_failure(CUresult answer, CUcontext handle) {
   if (context != nullptr) context->suspicion.store(next.fetch_add(2));
 }
 
-// The question is the cheapest one that cuda.h says "may also return error codes from previous,
-// asynchronous launches".
+// Makes the cheapest call that cuda.h says "may also return error codes from previous, asynchronous
+// launches".
 CUresult ask_suspect(ContextSlot& context) {
   uint32_t suspicion = context.suspicion.load();
   const GatePass pass;
@@ -59,7 +59,7 @@ CUresult ask_suspect(ContextSlot& context) {
   }
   size_t free, total;
   const CUresult answer = driver().cuMemGetInfo_v2(&free, &total);
-  // A suspicion that another thread noted meanwhile has another number, and stays.
+  // If another thread noted a new suspicion meanwhile, that one has another number and stays.
   if (answer == CUDA_SUCCESS) context.suspicion.compare_exchange_strong(suspicion, 0);
   return answer;
 }

@@ -49,7 +49,8 @@ void unknown_function(Unknown how, const char* name) {
 
 }  // namespace
 
-// Threads that come meanwhile go on only once the gate is closed: their calls may be as unknown.
+// Threads that come here meanwhile continue only once the gate is closed: their calls may be
+// unknown as well.
 void become_careful(const char* format, ...) {
   State expected = State::trusting;
   if (!careful_state.compare_exchange_strong(expected, State::becoming)) {
@@ -69,7 +70,8 @@ void become_careful(const char* format, ...) {
       "%s; from now on the driver serves all requests for memory, as without Cistern", reason);
 }
 
-// The state before what was seen: a context that is found idle meanwhile is forgotten again.
+// Sets work_unseen before it forgets empty contexts: a context that is found idle meanwhile is
+// forgotten as well.
 void work_goes_unseen(const char* format, ...) {
   State expected = State::trusting;
   if (!work_state.compare_exchange_strong(expected, State::becoming)) {

@@ -30,7 +30,7 @@ struct Copy {
 };
 
 constinit Copy copies[kMost] = {};
-// Held by the thread that looks at them, or makes ties that no copy of the list stands for.
+// Held by a thread that checks the copies, or that makes ties for a copy without an entry.
 constinit std::atomic<bool> looking{false};
 
 int take_place() {
@@ -41,7 +41,7 @@ int take_place() {
   return kUnfollowed;
 }
 
-// The copy's context while a call of ours uses its event.
+// A visit of the copy's context, while a call of ours uses the copy's event.
 class EventVisit : Visit {
  public:
   explicit EventVisit(const Copy& copy)
@@ -93,9 +93,9 @@ bool none_is(Copy::State state) {
   return true;
 }
 
-// The next two with `looking`.
+// Caller holds `looking` for the next two.
 
-// Adds the copy's workers to those of the copies that have ended, which leave the list.
+// If the copy has ended, adds its workers to `workers` and removes it from the list.
 void look_at(Copy& copy, ContextSet& workers) {
   const alloc::MarkState event = state_of_copy(copy);
   if (event == alloc::MarkState::pending) return;
@@ -104,7 +104,7 @@ void look_at(Copy& copy, ContextSet& workers) {
   copy.state.store(Copy::State::none);
 }
 
-// The ticket that all ties of the worker's copies under way are above, `end` at most.
+// A ticket, `end` at most, below all ties of the worker's copies that are in progress.
 alloc::Ticket done_by(uint32_t worker, alloc::Ticket end) {
   for (const Copy& copy : copies) {
     if (copy.is(Copy::State::under_way) && copy.workers.has(worker)) {
@@ -121,7 +121,7 @@ FollowedCopy::FollowedCopy(const ContextSet& workers, CUstream stream)
   if (driver().cuCtxRecordEvent != nullptr) return;
   place_ = take_place();
   if (place_ == kUnfollowed) {
-    look_at_copies();  // those that are done leave the list
+    look_at_copies();  // copies that have ended leave the list
     place_ = take_place();
   }
   if (place_ == kUnfollowed) {
@@ -143,8 +143,8 @@ FollowedCopy::~FollowedCopy() {
   }
 }
 
-// Ties that are made from now on have tickets above `end`. Of a copy whose ties are being made it
-// is not known, so the next look will tell.
+// Ties that are made from now on have tickets above `end`. If the ties of a copy are just being
+// made, they are not known yet, so the next look decides.
 void look_at_copies() {
   if (none_is(Copy::State::under_way) || looking.exchange(true)) return;
   alloc::Reclaim& reclaim = shared().reclaim;

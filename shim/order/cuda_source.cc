@@ -28,10 +28,10 @@ namespace {
 // Whether this driver can record one event for a whole context (CUDA 12.5 and newer).
 bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
 
-// Frees memory of the current context; kNotNow if it is still allocated. The error of a free may be
-// the refusal of this call or belong to earlier work, so the driver is asked whether it still knows
-// the address. The error is returned only if it does not, or if the context is gone; in doubt the
-// memory is kept.
+// Frees memory of the current context; kNotNow if it is still allocated. A free's error may be the
+// refusal of this call, or belong to earlier work. So the driver is asked whether it still knows
+// the address. The error is returned only if the driver does not, or if the context is gone. In
+// doubt the memory is kept.
 int free_or_keep(CUdeviceptr address, CUcontext context) {
   const CUresult freed = noted(driver().cuMemFree_v2(address), context);
   if (freed == CUDA_SUCCESS) return freed;
@@ -52,13 +52,13 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
 
 constexpr auto kMemory = alloc::Memory::linear;
 
-// As the driver says; of the current context.
+// The free bytes of the current context's device, as the driver reports them.
 uint64_t driver_free() {
   size_t free = 0, total;
   return driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
 }
 
-// No other thread of this process moves memory to the driver or from it, as far as it went.
+// Tells whether other threads of this process have moved memory to or from the driver meanwhile.
 class LoneMove {
  public:
   explicit LoneMove(CUdevice device) : ledger_(device_state(device).ledger) {}
@@ -75,7 +75,7 @@ class LoneMove {
   const uint64_t moves_ = moves();
 };
 
-// Smaller ones may share pages with others, and their release shows nothing.
+// Smaller chunks may share pages with others, so their release shows nothing.
 constexpr uint64_t kLooksFrom = uint64_t{2} << 20;
 
 }  // namespace
@@ -106,7 +106,7 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
   return told("takes", p, bytes, result);
 }
 
-// What is freed in the order of a stream may stay with the driver as release_clean() says.
+// Memory that is freed in the order of a stream may stay with the driver, as in release_clean().
 int CudaSource::release_for_program(uint64_t address, const alloc::OrderedFree* ordered) {
   const NoCancel in_hand;
   end_exports_at(address);
@@ -120,9 +120,9 @@ int CudaSource::release_for_program(uint64_t address, const alloc::OrderedFree* 
   return release.ended(told("frees for the program", address, 0, result));
 }
 
-// The calling thread may have another context current than the block's. While something captures,
-// only a thread that has changed its capture mode may free (out_of_memory.cc), and it asks the
-// driver nothing else.
+// The calling thread's current context may differ from the block's. While a capture is in progress,
+// only a thread that has changed its capture mode may free (out_of_memory.cc), and it makes no
+// other driver call.
 int CudaSource::release(uint64_t address) {
   const GatePass pass;
   const alloc::CountedIn at_work(at_work_);
@@ -137,7 +137,7 @@ int CudaSource::release(uint64_t address) {
 }
 
 // A stream that no work of the program is ordered with. It ends with the context, which must be
-// current. nullptr when the driver refuses to create one.
+// current. nullptr: the driver refused to create it.
 CUstream CudaSource::own_stream() {
   CUstream stream = own_stream_.load();
   if (stream != nullptr) return stream;
@@ -148,9 +148,9 @@ CUstream CudaSource::own_stream() {
   return stream;
 }
 
-// cuMemFree waits for everything the device does, cuMemFreeAsync only for its stream. A driver that
-// does not take memory of cuMemAlloc there answers with an error and frees nothing; another may
-// keep the memory until the device is idle. What the first large ones do is looked at.
+// cuMemFree waits for all work of the device, cuMemFreeAsync only for its stream. A driver that
+// cannot free memory of cuMemAlloc that way returns an error and frees nothing. Another driver may
+// keep the memory until the device is idle. So the effect of the first large releases is checked.
 int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const GatePass pass;
   const alloc::CountedIn at_work(at_work_);
@@ -179,7 +179,7 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   return alloc::kSuccess;
 }
 
-// Other processes may have taken what one release gave, hardly what several did.
+// Another process may have taken the memory of one release, but hardly of several.
 void CudaSource::note_clean_release(bool helped) {
   constexpr int kLooks = 4;
   if (helped) {
@@ -210,8 +210,9 @@ bool CudaSource::may_touch_context() const { return !closing() && !careful_.load
 
 bool CudaSource::refuses_release() { return !may_touch_context() || capture_gate().capturing(); }
 
-// The stream may hold fills of other threads, but no work of the program's. The fills that were
-// begun are waited for even if a later one failed: what is handed out is not written any more.
+// The stream may hold fills of other threads, but no work of the program. The fills that were begun
+// are waited for even if a later one failed: memory that is handed out must not be written any
+// more.
 int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   const Driver& d = driver();
   const GatePass pass;
@@ -230,9 +231,9 @@ int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   return result != CUDA_SUCCESS ? result : waited;
 }
 
-// A wait may fail with the error of other work, and not have taken place; so the stream is asked
-// until it is done, in the relaxed capture mode, since a capture may begin meanwhile. Who gets one
-// error after the other has lost the context, and its memory.
+// A wait may fail with the error of other work, and may not have happened. So the stream is queried
+// until it is done, in relaxed capture mode, since a capture may begin meanwhile. After several
+// errors in a row the context is lost, and its memory with it.
 CUresult CudaSource::wait_for(CUstream stream) const {
   constexpr int kErrors = 4;
   constexpr uint64_t kPauseNs = 20'000;
@@ -256,9 +257,9 @@ bool CudaSource::release_clean_untried() {
   return can_release_clean() && clean_release_.load() == CleanRelease::unknown;
 }
 
-// Measured on an H100 with driver 580: the memory is the driver's at once. Without free waits, most
-// memory is freed beside work that goes on, so nothing is promised before a release was seen to
-// help.
+// Measured on an H100 with driver 580: the driver has the memory back at once. If frees do not wait
+// (CISTERN_FREE_SYNC=false), most memory is freed while work goes on. Then nothing is promised
+// before a release was seen to help.
 bool CudaSource::release_clean_trusted() {
   const bool unseen = clean_release_.load() == CleanRelease::unknown;
   const bool expected = policy().free_sync != config::FreeSync::kFalse &&
@@ -313,7 +314,7 @@ bool CudaSource::take_event(CUevent* event) {
 }
 
 bool CudaSource::mark(Mark* out) {
-  look_for_unknown_links();  // what hands over work unseen makes a mark prove nothing
+  look_for_unknown_links();  // if work is unseen, a mark proves nothing
   const GatePass pass;
   if (!pass || !may_touch_context()) return false;
   if (!records_contexts()) {
@@ -338,8 +339,8 @@ bool CudaSource::marks_may_come() {
   return marks || synchronising_.load() != 0;
 }
 
-// An event on the legacy stream orders other streams (events.h): it is recorded only inside a
-// call of the program whose own driver call would have done that, too.
+// An event on the legacy stream orders other streams (events.h). So it is recorded only inside a
+// call of the program whose own driver call would have ordered them as well.
 bool CudaSource::marks_anywhere() { return records_contexts(); }
 
 void CudaSource::look_at_ties() {

@@ -37,8 +37,8 @@ bool has(CUdevice_attribute attribute, CUdevice device) {
   return ask != nullptr && ask(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
-// For a call after whose failure nobody comes back to what it was to give back: an error may belong
-// to earlier work, and not be of this call.
+// For a call that gives something back and is not repeated later. Its error may belong to earlier
+// work, so a failed call is made once more.
 template <typename Call>
 CUresult twice_at_most(Call call) {
   const CUresult result = call();
@@ -104,7 +104,7 @@ void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
   const auto free = [=] { return driver().cuMemAddressFree(address, bytes); };
   CUresult result = twice_at_most(free);
   if (result != CUDA_SUCCESS && stuck_.load() != 0) {
-    // The context that has the slot by now may have no units; then the addresses stay taken.
+    // The slot's new context may have no units; then the addresses stay reserved.
     const uint64_t step = unit_bytes_;
     for (uint64_t i = 0; step != 0 && i < bytes; i += step) unmap_stuck(address + i);
     result = free();
@@ -112,15 +112,15 @@ void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
   told("gives addresses back", address, bytes, result);
 }
 
-// Of the context that is current, which asks for them.
+// For the current context, which requests the units.
 uint64_t CudaUnits::most_units() {
   size_t free = 0, total = 0;
   const bool known = driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS;
   return known ? free / unit_bytes_ : UINT64_MAX;
 }
 
-// A device may have an ability that the process has no right to: the first unit is then made with
-// less, and so are all others.
+// A device may support properties that the process has no right to. Then the first unit is created
+// with fewer properties, and so are all others.
 int CudaUnits::create(alloc::Unit* unit) {
   const NoCancel in_hand;
   constexpr uint8_t kLess[] = {kForRdma | kAsFile, kForRdma, 0};
@@ -164,7 +164,7 @@ CUresult CudaUnits::export_file(alloc::Unit unit, int* file) const {
             owner_.context);
   if (*file >= 0) *file = out_of_the_way(*file);
   if (result == CUDA_SUCCESS || *file < 0) return result;
-  // The error belongs to earlier work, and the call has done its own.
+  // The error belongs to earlier work: the call itself has made the file.
   close(*file);
   *file = -1;
   return result;
@@ -188,7 +188,7 @@ int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
   return told("maps units", address, count * unit_bytes_, code);
 }
 
-// Where an earlier mapping could not be undone, that is done now.
+// If an earlier mapping there could not be undone, it is undone now.
 CUresult CudaUnits::map_one(uint64_t address, alloc::Unit unit) {
   const auto map = [=, this] {
     return noted(driver().cuMemMap(address, unit_bytes_, /*offset=*/0, unit, /*flags=*/0),
@@ -198,7 +198,7 @@ CUresult CudaUnits::map_one(uint64_t address, alloc::Unit unit) {
   return result == CUDA_SUCCESS || !unmap_stuck(address) ? result : map();
 }
 
-// Of a failed mapping: an error may belong to earlier work, and the call have done its own.
+// Undoes a failed mapping. The error may belong to earlier work, and the memory may be mapped.
 void CudaUnits::undo_map(uint64_t address, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t place = address + i * unit_bytes_;
@@ -214,8 +214,8 @@ bool CudaUnits::unmap_stuck(uint64_t address) {
   return true;
 }
 
-// What the driver says when it is asked again counts: the first error may belong to earlier work,
-// and then the call has done its own, and nothing is mapped there any more.
+// After an error the call is repeated, and the second result counts. The first error may belong to
+// earlier work; then the first call has unmapped the memory.
 CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes, CUcontext context) {
   const CUresult first = driver().cuMemUnmap(address, bytes);
   if (context != nullptr) noted(first, context);
@@ -224,7 +224,7 @@ CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes, CUcontext c
   return second == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : second;
 }
 
-// Of a context that may be ending nothing is touched, as in CudaSource::release().
+// Touches nothing of a context that may be ending, as CudaSource::release().
 int CudaUnits::unmap(uint64_t address, uint32_t count) {
   const uint64_t bytes = count * unit_bytes_;
   if (gone_.load()) return unmap_gone(address, bytes, count);
@@ -242,7 +242,7 @@ int CudaUnits::unmap_of_gone(uint64_t address, uint64_t bytes) {
   return unmap_gone(address, bytes, /*count=*/1);
 }
 
-// Its handle may be another context's by now, of which an error says nothing.
+// The handle may be another context's by now, so an error is not noted for it.
 int CudaUnits::unmap_gone(uint64_t address, uint64_t bytes, uint32_t count) {
   if (!may_call()) return alloc::kNotNow;
   const LetByCaptures allowed;
@@ -255,8 +255,9 @@ uint64_t CudaUnits::devices() const {
   return bit_of_device(owner_.device) | owner_.peers(owner_.number);
 }
 
-// `given`: the devices that may have access already. A peer's right may change meanwhile, and who
-// changes it may not find what is not the pool's yet: so it is looked at again afterwards.
+// `given`: the devices that may have access already. Peer access may change meanwhile, and the
+// thread that changes it may not find memory that the pool does not have yet. So it is checked
+// again afterwards.
 int CudaUnits::give_access(uint64_t address, uint64_t bytes, uint64_t given) const {
   for (;;) {
     const uint64_t now = devices();
@@ -272,8 +273,8 @@ int CudaUnits::access_changed(uint64_t address, uint64_t bytes) {
   return told("changes who has access", address, bytes, give_access(address, bytes, ~uint64_t{0}));
 }
 
-// Peer access may have been opened to devices that cannot have it (ties.h, peer_device_opened);
-// the driver refuses a list that names one.
+// Peer access may have been opened to devices that cannot have it (ties.h, peer_device_opened). The
+// driver refuses a list that names such a device.
 CUresult CudaUnits::set_access(uint64_t address, uint64_t bytes, uint64_t with,
                                uint64_t without) const {
   CUmemAccessDesc list[kMaxDevices];
@@ -294,8 +295,8 @@ CUresult CudaUnits::set_access(uint64_t address, uint64_t bytes, uint64_t with,
   return noted(driver().cuMemSetAccess(address, bytes, list, count), owner_.context);
 }
 
-// In a recording each unit that is mapped is a chunk: one unmapping may undo several mappings in
-// part.
+// In a recording each mapped unit is a chunk, since one unmapping may undo parts of several
+// mappings.
 void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
   if (!watching()) [[likely]]
     return;
@@ -304,8 +305,8 @@ void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
   }
 }
 
-// Before other memory comes there. The addresses stay Cistern's, so that nobody else can have them
-// yet.
+// To be called before other memory is mapped there. The addresses stay Cistern's, so no other
+// thread can get them yet.
 void CudaUnits::note_unmapped(uint64_t address, uint64_t bytes, uint32_t count) {
   end_exports_in(address, bytes);
   if (!watching()) [[likely]]

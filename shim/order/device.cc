@@ -12,14 +12,14 @@ namespace {
 constinit Device devices[kMaxDevices] = {};
 constinit std::atomic<CUdevice> devices_end{0};
 
-// The number at the first call: the program may bind itself to fewer processors later.
+// The number of processors at the first call: the program may bind itself to fewer later.
 unsigned allowed_cpus() {
   static constinit unsigned cpus = 0;
   if (cpus == 0) cpus = alloc::os::allowed_cpus();
   return cpus;
 }
 
-// Without virtual memory management mode 3 is mode 0, whatever sizes its pool was to have.
+// Without virtual memory management, mode 3 becomes mode 0, whatever sizes were set for its pool.
 alloc::ChunkSizes sizes_without_units(alloc::ChunkSizes sizes) {
   static constinit std::atomic<bool> warned{false};
   sizes.kind = alloc::without_units(sizes.kind);
@@ -37,7 +37,7 @@ alloc::ChunkSizes sizes_without_units(alloc::ChunkSizes sizes) {
 
 Device& device_state(CUdevice device) { return devices[device]; }
 
-// Threads that are first at the same time store the same values.
+// Threads that call this first at the same time store the same values.
 Device* known_device(CUdevice device) {
   if (device < 0 || device >= kMaxDevices) return nullptr;
   Device& d = devices[device];

@@ -23,7 +23,7 @@ CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) 
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }
 
-// Read as what they are, since an older header's enumeration has no room for some.
+// Read as a type of our own, since the enumeration of an older header lacks some values.
 CisternAtomicReduction as_reduction(const CUstreamBatchMemOpParams& operation) {
   CisternAtomicReduction reduction;
   static_assert(sizeof reduction <= sizeof operation);
@@ -33,7 +33,7 @@ CisternAtomicReduction as_reduction(const CUstreamBatchMemOpParams& operation) {
 
 }  // namespace
 
-// A context that is not known may be any.
+// An unknown context may be any context.
 void Participants::add_context(CUcontext handle) {
   if (const Context* context = working_context(handle)) {
     contexts_.add(context->number);
@@ -97,7 +97,7 @@ void Participants::add(CUDA_MEMCPY3D_BATCH_OP* copies) {
   }
 }
 
-// What is bound to a logical endpoint is never pooled (hooks/physical.cc).
+// Memory that is bound to a logical endpoint is never pooled (hooks/physical.cc).
 void Participants::add(CUDA_FABRIC_COPY_BATCH_OP* copies) {
   for (size_t i = 0; copies != nullptr && i < count_; ++i) {
     for (const CUfabricCpyOperand* operand : {&copies[i].src, &copies[i].dst}) {
@@ -132,7 +132,7 @@ void Participants::add(CUstreamBatchMemOpParams* operations) {
       case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
       case CU_STREAM_MEM_OP_BARRIER:
         break;
-      default:  // one that nobody knows yet: it may touch anyone's memory
+      default:  // unknown: it may touch memory of any context
         contexts_.add(living_contexts());
         break;
     }

@@ -38,12 +38,12 @@ void refuse(const char* path, const char* what, uint64_t seen, const char* allow
       path, what, static_cast<unsigned long long>(seen), allowed);
 }
 
-// More than that no plan takes that the reader of plans would get through.
+// No plan that can be read is larger.
 constexpr off_t kMostFileBytes = off_t{4} << 30;
 
-// The whole text of a file that begins as a plan does, in memory of its own: whoever writes the
-// file later changes nothing here. Empty, with errno: it cannot be read (EINVAL: nor is it a file
-// for that).
+// Reads the whole text of a file that begins like a plan into memory of its own, so later writes to
+// the file change nothing here. Empty, with errno set, if it cannot be read (EINVAL: not a regular
+// file, or empty).
 std::span<const uint8_t> read_whole(int file) {
   struct stat status;
   char magic[sizeof alloc::plan::kPlanMagic] = {};
@@ -53,7 +53,7 @@ std::span<const uint8_t> read_whole(int file) {
   errno = EFBIG;
   const bool begins = pread(file, magic, sizeof magic, 0) == ssize_t{sizeof magic} &&
                       memcmp(magic, alloc::plan::kPlanMagic, sizeof magic) == 0;
-  // What is none is refused by its beginning.
+  // A file that is no plan is refused by its beginning.
   const off_t wanted = begins ? status.st_size : std::min<off_t>(status.st_size, alloc::os::kPage);
   if (wanted > kMostFileBytes) return {};
   const auto bytes = static_cast<size_t>(wanted);
@@ -84,7 +84,7 @@ std::span<const uint8_t> read_whole(const char* path) {
   return text;
 }
 
-// Beside those of a device that were read before.
+// Adds a plan to those of the same device that were read before.
 bool add(const alloc::plan::Plan& plan, const char* path) {
   using alloc::plan::Period;
   DevicePlan& own = plans[plan.head().device];
@@ -99,7 +99,7 @@ bool add(const alloc::plan::Plan& plan, const char* path) {
   return true;
 }
 
-// Each plan of the file. They refer to the text.
+// Reads each plan of the file. The plans refer to the text.
 bool read_each(const char* path, std::span<const uint8_t> text) {
   while (!text.empty()) {
     alloc::plan::Plan plan;
@@ -114,7 +114,7 @@ bool read_each(const char* path, std::span<const uint8_t> text) {
   return true;
 }
 
-// All plans of the file, or none.
+// Reads all plans of the file, or none.
 bool read_plans(const char* path, std::span<const uint8_t> text) {
   if (read_each(path, text)) return true;
   for (DevicePlan& each : plans) each.count = 0;

@@ -15,14 +15,15 @@ constinit std::atomic<uintptr_t> quiet_submitter{4};
 
 namespace {
 
-constinit alloc::Mutex mutex;  // held while what is known of unfinished work changes
+constinit alloc::Mutex mutex;  // held while records of unfinished work change
 constinit std::atomic<uintptr_t> times_cleared{0};
 
-// Of quiet_submitter: no thread's address, nor kSeveral.
+// Values of quiet_submitter for no thread: neither a thread's address nor kSeveral.
 static_assert(alignof(Thread) >= 8);
 constexpr uintptr_t nobody(uintptr_t time) { return time << 3 | 4; }
 
-// What another submission need not tell again: it is the same in all contexts.
+// The state that all contexts have in common: another submission with this state has nothing to
+// note.
 uintptr_t known_of_all() {
   uintptr_t known = Unfinished::kSeveral, visible = Unfinished::kVisible;
   for_each_context([&](const Context& context) {
@@ -34,7 +35,7 @@ uintptr_t known_of_all() {
   return known == Unfinished::kSeveral ? known : known | visible;
 }
 
-// With the lock.
+// Caller holds the lock.
 void look_if_quiet(ThreadId thread) {
   uintptr_t before = quiet_submitter.load(std::memory_order_seq_cst);
   const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
@@ -52,13 +53,14 @@ void submissions_are_not_quiet() {
   quiet_submitter.store(nobody(times_cleared.fetch_add(1) + 1), std::memory_order_seq_cst);
 }
 
-// Which context it concerns would cost each submission a question: it counts for all.
+// To find the context would cost each submission a driver call, so the state changes in all
+// contexts.
 void note_first_submission(bool visible) {
   if (!active()) return;
-  current_context();  // one that no hook saw made is noticed here
+  current_context();  // notices a context whose creation no hook saw
   const ThreadId thread = this_thread_id();
   const alloc::LockGuard guard(mutex);
-  last_submitter.store(0, std::memory_order_seq_cst);  // nobody's is known while it changes
+  last_submitter.store(0, std::memory_order_seq_cst);  // none is known while the states change
   end_seen_empty([=](Context& context, bool was_empty) {
     was_empty ? context.unfinished.begin(thread, visible) : context.unfinished.add(thread, visible);
   });
@@ -68,7 +70,8 @@ void note_first_submission(bool visible) {
   look_if_quiet(thread);
 }
 
-// With the lock, since all threads are told: the work of one thread may begin meanwhile.
+// Takes the lock, because the value speaks for all threads: another thread may begin work
+// meanwhile.
 void quieten() {
   const ThreadId thread = this_thread_id();
   const uintptr_t last = last_submitter.load(std::memory_order_relaxed);
@@ -93,14 +96,15 @@ void forget_submitters() {
 
 void reset_submissions_after_fork() { mutex.reset(); }
 
-// The flag stays set while threads are at work here,
-// so that none of them passes before the marks are made. A free that comes after the last look at
-// its context finds the flag set, or is seen by the look after it was cleared.
+// The flag stays set while threads are in here, so that none of them passes before the marks are
+// made. A free after the last look at its context finds the flag set, or is seen by the look after
+// the flag was cleared.
 void mark_frees_before_submission(bool may_wait_for_host) {
   if (!active()) return;
-  // Nothing is marked any more, nor becomes clean. Another free sets the flag again.
+  // A careful process marks nothing any more, and no memory becomes clean. Another free sets the
+  // flag again.
   if (careful()) return shared().reclaim.set_any_unmarked(false);
-  current_context();  // one that no hook saw made is noticed here
+  current_context();  // notices a context whose creation no hook saw
   bool left = false;
   for_each_context([&](Context& context) {
     const Visit visit(context);

@@ -13,16 +13,16 @@ namespace {
 
 // The contexts that a worker reaches by peer access: reached[worker] has the bit of the owner.
 constinit std::atomic<uint64_t> reached[alloc::Reclaim::kMaxContexts][ContextSet::kWords] = {};
-// The devices all of whose contexts a worker reaches.
+// The devices on which a worker reaches every context.
 constinit std::atomic<uint64_t> devices_reached[alloc::Reclaim::kMaxContexts] = {};
 static_assert(kMaxDevices <= 64);
 // The workers that reach every context.
 constinit std::atomic<uint64_t> reach_all[ContextSet::kWords] = {};
-// By owner: the devices of contexts that reach it and are not known. Nobody sees when the last of
-// them is gone.
+// By owner: the devices of unknown contexts that reach it. No hook sees when the last of these
+// contexts is gone.
 constinit std::atomic<uint64_t> strangers[alloc::Reclaim::kMaxContexts] = {};
-// Held while any of them changes: a context that ends meanwhile leaves no bit behind, which the
-// next one of its number would have. Locked after the contexts' own mutex, if both are.
+// Held while any of them changes, so that a context that ends meanwhile leaves no bit behind for
+// the next context of its number. Locked after the contexts' own mutex, if both are.
 constinit alloc::Mutex reach_mutex;
 
 constinit std::atomic<bool> any_peers{false};
@@ -45,8 +45,8 @@ class Found {
 
 bool reaches_all(uint32_t worker) { return (reach_all[worker / 64].load() & bit(worker)) != 0; }
 
-// With the lock, after each change: whether there is any access now. Frees have to wait for more,
-// or less, from now on (pooled/free_wait.h).
+// Caller holds the lock. To be called after each change: notes whether there is any access now.
+// Frees have to wait for more, or less, from now on (pooled/free_wait.h).
 void look_for_peers() {
   bool any = false;
   for (const std::atomic<uint64_t>& word : reach_all) any |= word.load() != 0;
@@ -57,8 +57,8 @@ void look_for_peers() {
   if (any_peers.exchange(any) || any) end_seen_empty();
 }
 
-// With the lock. tie() leaves out what the bit says, so reclamation knows of the access whenever
-// the bit is set.
+// Caller holds the lock. tie() leaves out workers whose bit is set, so reclamation knows of the
+// access whenever the bit is set.
 void set_reach(uint32_t owner, uint32_t worker, bool on) {
   if (owner == worker) return;
   std::atomic<uint64_t>& word = reached[worker][owner / 64];
@@ -75,7 +75,7 @@ bool reaches_device(uint32_t worker, CUdevice device) {
   return (devices_reached[worker].load() & bit(static_cast<uint32_t>(device))) != 0;
 }
 
-// With the lock. A context that appears meanwhile either is visited here, or finds the bit
+// Caller holds the lock. A context that appears meanwhile is either visited here, or finds the bit
 // (ties_of_new_context).
 void reach_device(uint32_t worker, CUdevice device) {
   devices_reached[worker].fetch_or(bit(static_cast<uint32_t>(device)));
@@ -136,7 +136,8 @@ void peer_access_changed(CUcontext owner, bool on) {
   if (!worker.lives()) {
     const bool known = on && device >= 0 && device < kMaxDevices;
     if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
-    // Another of them may have access, too: it lasts until the last of them is gone.
+    // Another of the unknown contexts may have access as well: it lasts until the last of them is
+    // gone.
     if (on && in_crowd(current)) set_reach(reached_one->number, kCrowd, /*on=*/true);
     return look_for_peers();
   }
@@ -169,8 +170,8 @@ void peer_device_opened(CUdeviceptr address) {
   look_for_peers();
 }
 
-// Reclamation's numbers are those of contexts and of the pools of pinned memory: all are owners. A
-// context that appears meanwhile finds the bit.
+// The numbers of reclamation belong to contexts and to the pools of pinned memory: all are owners.
+// A context that appears meanwhile finds the bit.
 void reaches_everything(uint32_t worker) {
   const alloc::LockGuard guard(reach_mutex);
   reach_all[worker / 64].fetch_or(bit(worker));

@@ -31,32 +31,33 @@ namespace {
 
 using State = Debt::State;
 
-// Of a thread that waits for work of another one. The work may be what waits for this thread.
+// How long a thread waits for another thread's work. That work may itself wait for this thread.
 constexpr uint64_t kPatience = 10'000'000'000;
 
-constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
+constinit alloc::Mutex mutex;  // guards all below, and each context's Debt except open_for
 constinit uint64_t records = 0;
-constinit std::atomic<bool> covers_others{false};   // the debts cover other threads' work, perhaps
-constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
+constinit std::atomic<bool> covers_others{false};   // the debts may cover other threads' work
+constinit std::atomic<bool> waited_in_vain{false};  // a thread gave up waiting for another's debts
 constinit std::atomic<bool> process_ends{false};
-constinit std::atomic<int> waiting{0};             // threads, for debts; none begins meanwhile
-constinit std::atomic<int> held_up{0};             // those of them that the debtor holds up
-constinit std::atomic<unsigned> frees_to_wait{0};  // before one leaves a debt again
+constinit std::atomic<int> waiting{0};             // threads waiting for debts; no debt begins now
+constinit std::atomic<int> held_up{0};             // of these, threads that wait for the debtor
+constinit std::atomic<unsigned> frees_to_wait{0};  // before a free leaves a debt again
 
-// Streams of the debtor that wait for everything up to a record. One that is left out waits again.
+// Streams of the debtor that already wait for all debts up to a record. A stream without an entry
+// waits again.
 struct Wait {
   CUstream stream;
-  CUcontext context;  // whose default stream it is; nullptr: a stream of its own
+  CUcontext context;  // the context whose default stream it is; nullptr: it is no default stream
   uint64_t record;
 };
 constexpr size_t kWaits = 64;
 constinit Wait waits[kWaits] = {};
 constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
-constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
+constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was taken
 
-// Whether a free comes while another thread waits for the debts of earlier ones, or soon after
-// that. A debt would hold that thread up.
+// Whether another thread waits for the debts of earlier frees, or did so within the last kFrees
+// frees. A debt would hold that thread up.
 bool threads_work_at_once() {
   constexpr unsigned kFrees = 1000;
   if (held_up.load() != 0) frees_to_wait.store(kFrees);
@@ -66,8 +67,8 @@ bool threads_work_at_once() {
   return left != 0;
 }
 
-// What forbids a debt. Whoever changes one of these pays what is owed afterwards; but for ties,
-// since the streams of the other context wait for the debt, too.
+// What forbids a debt now. Code that changes one of these conditions pays the debts afterwards. The
+// exception are ties, since the streams of the other context wait for the debt as well.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
   const bool at_once = threads_work_at_once();
@@ -89,7 +90,7 @@ FreeWaitReason why_never() {
   return waited_in_vain.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
 }
 
-// Where the work is not this thread's alone, or the host sees it.
+// The reason why the work is not this thread's alone, or why the host sees it.
 FreeWaitReason why_not_alone(const Unfinished& work) {
   const ThreadId me = this_thread_id();
   if (work.only_of(me)) return FreeWaitReason::none;
@@ -122,15 +123,16 @@ void end_if_paid() {
   covers_others.store(false);
 }
 
-// An open debt is closed before its event is recorded: a free that still found it open comes after
-// work that the event covers. So is the ticket, as for a mark (allocator/reclaim/reclaim.h).
+// Each open debt is closed before its event is recorded. So the event covers all work before a free
+// that still found the debt open. The ticket is closed first as well, as for a mark
+// (allocator/reclaim/reclaim.h).
 void close_open_debts() {
   const LetByCaptures allowed;
   for_each_context([&](Context& context) {
     Debt& debt = context.debt;
     if (debt.open_for.exchange(0, std::memory_order_seq_cst) == 0) return;
     const Visit visit(context);
-    if (!visit.open()) return;  // who ends it waits for its work
+    if (!visit.open()) return;  // the thread that ends it waits for its work
     debt.ticket = shared().reclaim.close();
     const CUresult recorded =
         noted(driver().cuCtxRecordEvent(visit.handle(), debt.event), visit.handle());
@@ -142,15 +144,16 @@ void close_open_debts() {
   });
 }
 
-// Whether the driver may take an event later that it refuses now; else the work has died.
+// Whether the driver may record the event later, though it refuses it now. If not, the work has
+// failed.
 bool may_come(CUresult refused) {
   return refused == CUDA_ERROR_OUT_OF_MEMORY || refused == CUDA_ERROR_NOT_PERMITTED ||
          refused == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
          refused == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-// Work that failed is over, and so is that of a context which cannot be made current any more. What
-// was freed before an event that has passed is clean.
+// Work that failed is over, and so is the work of a context that can no longer be made current.
+// Memory that was freed before an event that has passed is clean.
 void ask_debts() {
   const LetByCaptures allowed;
   for_each_context([&](Context& context) {
@@ -185,7 +188,8 @@ Wait* find_wait(CUstream stream, CUcontext context) {
   return nullptr;
 }
 
-// The stream captures: what is captured is no work yet, and comes behind when it is launched.
+// A capturing stream need not wait: captured calls are not work yet, and the launch of the graph
+// will wait.
 bool is_captured(CUstream stream) {
   return capture_gate().capturing() && capture_gate().capturing(stream);
 }
@@ -208,7 +212,7 @@ void note_wait(CUstream stream, CUcontext context) {
 
 void forget_waits() { std::fill_n(waits, kWaits, Wait{}); }
 
-// False: the host has to wait.
+// False: the host must wait.
 bool put_behind(CUstream stream) {
   constexpr unsigned kAskEvery = 16;
   if (waits_are_stale.exchange(false)) forget_waits();
@@ -223,9 +227,9 @@ bool put_behind(CUstream stream) {
   return true;
 }
 
-// --- without ---
+// --- without the lock ---
 
-// The debtor ends: whatever other threads do now comes after its frees.
+// The debtor ends: from now on, whatever other threads do comes after its frees.
 void debtor_ends(void* /*of_this_key*/) {
   ThreadId me = this_thread_id();
   debtor.compare_exchange_strong(me, kEndedDebtor);
@@ -241,7 +245,8 @@ bool end_is_noticed() {
                       pthread_setspecific(end_of_thread, &this_thread) == 0);
 }
 
-// The driver refused the events, and what this thread does comes after the work in question.
+// The driver refused the events, and what this thread does next must come after the work. So this
+// synchronises the contexts.
 void synchronise_unrecorded(PaidBy who) {
   for_each_context([=](Context& context) {
     mutex.lock();
@@ -257,7 +262,8 @@ void synchronise_unrecorded(PaidBy who) {
   });
 }
 
-// Debts up to this record. What is owed meanwhile may be closed later, and by others.
+// Whether debts up to this record are left. Later debts do not count: other threads may close and
+// pay them.
 bool owes_until(uint64_t record) {
   return any_context([=](const Debt& d) { return d.state != State::none && d.since <= record; });
 }
@@ -279,17 +285,17 @@ bool wait_until_paid(uint64_t record, uint64_t limit_ns, uint64_t covering_ns, P
   return paid;
 }
 
-// How long a thread waits for work of another one's debts. Work that it once waited for in vain it
-// does not wait for again.
+// How long a thread waits for work of another thread's debts. If it gave up on some work, it does
+// not wait for that work again.
 struct Patience {
   uint64_t ns;
   uint64_t given_up = 0;  // the last record of that work
 };
-constinit Patience with_work{kPatience};         // before what this thread submits
-constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
+constinit Patience with_work{kPatience};         // before a submission
+constinit Patience with_release{1'000'000'000};  // before memory is released or shared
 
-// What kernels printed comes out in a synchronisation, not when an event is asked (CUDA C++
-// Programming Guide, "Formatted output"). These events have passed, so nothing is waited for.
+// The output of printf in kernels appears at a synchronisation, not when an event is queried (CUDA
+// C++ Programming Guide, "Formatted output"). These events have passed, so this does not wait.
 void bring_out_prints() {
   for_each_context([](Context& context) {
     const Visit visit(context);
@@ -303,7 +309,7 @@ void bring_out_prints() {
   });
 }
 
-// Whether everything is paid that was owed at the call.
+// Pays all debts. Whether everything was paid that was owed at the call.
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
@@ -329,7 +335,7 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   return false;
 }
 
-// Before a submission. Whether everything was paid.
+// Waits for other threads' debts before a submission. Whether all were paid.
 bool await_others() {
   const bool paid = pay(PaidBy::submission, with_work);
   if (!paid && others_debts()) leave_no_more_debts();
@@ -345,7 +351,7 @@ FreeWaitReason why_no_debt(const Context& owner) {
   return never != FreeWaitReason::none ? never : why_not_alone(owner.unfinished);
 }
 
-// What forbids the debt is looked at once more when it can be found.
+// The conditions are checked again once other threads can find the debt.
 FreeWaitReason owe(Context& owner) {
   const auto why_not = [&] {
     const FreeWaitReason forbidden = why_forbidden(owner);
@@ -363,7 +369,7 @@ FreeWaitReason owe(Context& owner) {
   submissions_are_not_quiet();
   const FreeWaitReason why = why_not();
   if (why != FreeWaitReason::none) {
-    // A debt of an earlier free stays: what that one freed may be another thread's by now.
+    // A debt of an earlier free stays: the memory of that free may be another thread's by now.
     if (another) owner.debt.open_for.store(0, std::memory_order_seq_cst);
     end_if_paid();
   } else if (another) {
@@ -376,7 +382,7 @@ bool order_behind_debts(CUstream stream) {
   if (others_debts()) return await_others();
   const NoCancel in_hand;
   mutex.lock();
-  // Another thread may have become the debtor meanwhile: no stream waits for that one's work.
+  // Another thread may have become the debtor meanwhile. No stream waits for that thread's work.
   const bool own = !others_debts();
   if (own) close_open_debts();
   const bool behind = own && put_behind(stream);
@@ -386,7 +392,7 @@ bool order_behind_debts(CUstream stream) {
   return false;
 }
 
-// A debt of another context covers none of it.
+// Only a debt of the calling thread's context can cover its work.
 void others_debts_may_cover_work() {
   if (!active()) return;
   const Context* here = current_context();
@@ -427,8 +433,8 @@ uint64_t last_debt() {
 void paid_by_synchronisation(Context& context, uint64_t last) {
   if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
-  // This thread's alone: another one's may have begun meanwhile, by work that the synchronisation
-  // missed.
+  // Ends only this thread's debt. Another thread's debt may have begun meanwhile, by work that the
+  // synchronisation did not cover.
   ThreadId me = this_thread_id();
   debt.open_for.compare_exchange_strong(me, 0, std::memory_order_seq_cst);
   if (debt.number <= last) {
@@ -458,9 +464,10 @@ void debt_of_context_gone(Context& context) {
   end_if_paid();
 }
 
-// What exit handlers and destructors free from then on waits as the driver's free does. Another
-// thread than the debtor would not have been held up by its free. A signal handler that calls
-// exit() may have interrupted the thread that has the lock.
+// From now on, frees of exit handlers and destructors wait as the driver's frees do. If another
+// thread is the debtor, this does not wait: with the driver alone, that thread's free would not
+// have held this thread up. A signal handler that calls exit() may have interrupted the thread that
+// holds the lock.
 void pay_debts_at_exit() {
   constexpr uint64_t kLockNs = 100'000'000;
   process_ends.store(true);

@@ -20,8 +20,8 @@ namespace {
 
 constinit std::atomic<const char*> why_visible{nullptr};
 
-// One bit for every page of 2 MiB that holds such memory, found by its address modulo the bits:
-// memory 2 TiB apart shares one, and is taken for the other's.
+// One bit for each 2 MiB page that holds such memory. The bit is the page's number modulo the
+// number of bits: pages 2 TiB apart share one, so one counts for both.
 constexpr uint64_t kPageShift = 21, kPages = uint64_t{1} << 20;
 constinit std::atomic<uint64_t> pages[kPages / 64] = {};
 
@@ -37,13 +37,13 @@ bool is_noted(uint64_t address) {
   return (word_of(page).load(std::memory_order_relaxed) & bit_of(page)) != 0;
 }
 
-// What the driver says about the parameters of a function. An entry is one function's for good;
-// with the number of an earlier unloading it has to be asked anew.
+// What the driver says about the parameters of a function. An entry belongs to one function for
+// good. If `unloadings` is outdated, the driver must be asked again.
 struct Function {
   static constexpr uint32_t kMost = 26;
   std::atomic<CUfunction> handle;
   std::atomic<uint32_t> unloadings;
-  std::atomic<uint16_t> count;  // kUnknown: the driver does not say, or there are more
+  std::atomic<uint16_t> count;  // kUnknown: the driver does not say, or more than kMost
   std::atomic<uint16_t> bytes[kMost];
 };
 constexpr uint16_t kUnknown = UINT16_MAX;
@@ -52,7 +52,7 @@ constinit Function functions[kFunctions] = {};
 constinit std::atomic<uint32_t> unloadings{1};
 constinit alloc::Mutex functions_mutex;  // held while an entry is written
 
-// A launch takes a function or a kernel.
+// The handle of a launch may be a CUfunction or a CUkernel.
 CUresult ask_parameter(CUfunction handle, size_t i, size_t* bytes) {
   const Driver& d = driver();
   size_t offset = 0;
@@ -67,14 +67,14 @@ uint16_t ask_parameters(CUfunction handle, Function& into) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < Function::kMost; ++i) {
     const CUresult result = ask_parameter(handle, i, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) return static_cast<uint16_t>(i);  // no more of them
+    if (result == CUDA_ERROR_INVALID_VALUE) return static_cast<uint16_t>(i);  // no more parameters
     if (result != CUDA_SUCCESS || bytes > kUnknown) break;
     into.bytes[i].store(static_cast<uint16_t>(bytes), std::memory_order_relaxed);
   }
   return kUnknown;
 }
 
-// nullptr: there is no room.
+// nullptr: no entry is free.
 const Function* find_function(CUfunction handle) {
   const uint32_t now = unloadings.load(std::memory_order_acquire);
   const size_t start = reinterpret_cast<uintptr_t>(handle) / 16 * 0x9E3779B1 % kFunctions;
@@ -96,7 +96,7 @@ const Function* find_function(CUfunction handle) {
   return nullptr;
 }
 
-// Addresses are aligned as C++ aligns them, unless the size says that the struct is packed.
+// Addresses are aligned as in C++, unless the size shows that the struct is packed.
 template <typename Is>
 bool holds_address(const void* data, size_t bytes, Is is) {
   const size_t step = bytes % sizeof(uint64_t) == 0 ? sizeof(uint64_t) : sizeof(uint32_t);
@@ -155,8 +155,8 @@ void host_memory_appeared(uint64_t address, uint64_t bytes) {
   submissions_are_not_quiet();
 }
 
-// An address that is in no memory of a pool may be one of the host's, where the device reaches
-// that. Numbers are no addresses below those that the system gives out.
+// If the device reaches the host's memory, an address outside the pools may be the host's. Numbers
+// below the addresses that the system gives out, or beyond them, are no addresses.
 bool lies_in_host_memory(uint64_t address) {
   if (address < lowest_address.load(std::memory_order_relaxed) || address >= kAddressesEnd) {
     return false;
@@ -165,7 +165,7 @@ bool lies_in_host_memory(uint64_t address) {
                                shared().index.find(address) == nullptr);
 }
 
-// A program that is not loaded at a random place has its heap behind itself, below 4 GiB.
+// A program at a fixed address has its heap behind its image, below 4 GiB.
 void all_host_memory_appears() {
   lowest_address.store(getauxval(AT_PHDR) >> 32 != 0 ? uint64_t{1} << 32 : kLowestAddress);
   any_is_within_reach.store(true);
@@ -191,7 +191,7 @@ bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* 
 
 void functions_changed() { unloadings.fetch_add(1, std::memory_order_acq_rel); }
 
-// Of numbers that only might be addresses too many would be found.
+// Only noted memory counts: too many numbers in a copy might otherwise be addresses.
 void look_at_copied(const void* source, size_t bytes) {
   if (source == nullptr || bytes > kSmallCopy || !any_host_memory.load(std::memory_order_acquire)) {
     return;

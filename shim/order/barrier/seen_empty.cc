@@ -11,7 +11,7 @@ constinit std::atomic<uint64_t> times_expected{0};
 
 }  // namespace
 
-// The state before the number: who finds the number ends the state.
+// Store the state before the number: a thread that finds the number ends the state.
 void SeenEmpty::expect(alloc::Ticket ticket) {
   if ((state_.load(std::memory_order_seq_cst) & kBy) != 0) return;
   state_.store(expecting(ticket), std::memory_order_seq_cst);

@@ -19,12 +19,13 @@
 namespace cistern::shim {
 namespace {
 
-// The newest such work of a stream. The event is its context's, and serves any stream of it.
+// The newest visible work of a stream. The event belongs to the context, and serves any of its
+// streams.
 struct Followed {
   CUcontext context;  // nullptr: not used yet
   CUstream stream;
   CUevent event;
-  bool pending;  // since it was last waited for
+  bool pending;  // recorded, and not yet seen to have passed
 };
 constexpr int kMost = 16;
 constinit Followed list[kMost] = {};
@@ -33,7 +34,8 @@ constinit alloc::Mutex list_mutex;
 constexpr uint64_t kPatienceNs = 100'000'000;  // another thread may be held up in the driver
 const auto kNoStream = reinterpret_cast<CUstream>(~uintptr_t{0});
 
-// The stream's, else one that nobody waits for, else a new one; with an event of the context.
+// The stream's entry, else an idle entry of the context, else a new one with an event of the
+// context.
 Followed* find(CUcontext context, CUstream stream) {
   Followed *idle = nullptr, *unused = nullptr;
   for (Followed& each : list) {
@@ -51,7 +53,7 @@ Followed* find(CUcontext context, CUstream stream) {
 
 // A context without a pool, such as a green one, is not followed.
 bool follow_visible_work(CUstream stream) {
-  const GatePass pass;  // and no event ends up in a capture
+  const GatePass pass;  // it also keeps the event out of a capture
   const Context* context = current_context();
   if (!pass || context == nullptr || !list_mutex.lock_within(kPatienceNs)) return false;
   Followed* followed = find(context->handle.load(), stream);
@@ -74,9 +76,9 @@ bool any_visible_work(const Context& context) {
 
 namespace {
 
-// Whether work of other contexts may be visible, also where no event follows it, or is another
-// thread's. That one may be needed to end it, and this one may have ended by then. Whose work is in
-// a context that was never seen empty is not known.
+// Whether other contexts may have visible work, or work of other threads. This also counts work
+// that no event follows. Another thread's work may need that thread to end, and this thread may
+// have ended by then. In a context that was never seen empty, the thread of the work is unknown.
 bool others_may_show(CUcontext own) {
   const ThreadId me = this_thread_id();
   bool any = false;
@@ -106,12 +108,12 @@ bool may_await_visible_work(CUstream stream) {
   return any_but_of(own);
 }
 
-// The context may end meanwhile, and its events with it: each look is a visit. Work that failed is
-// over.
+// The context may end meanwhile, and its events with it, so each look is a Visit. Work that failed
+// is over.
 void await_visible_work(Context& context) {
   const NoCancel in_hand;
   const auto over = [&] {
-    const LetByCaptures allowed;  // one may begin meanwhile
+    const LetByCaptures allowed;  // a capture may begin meanwhile
     const Visit visit(context);
     const ContextScope scope(visit.open() ? visit.handle() : nullptr);
     if (!visit.open() || !scope) return true;
@@ -127,7 +129,7 @@ void await_visible_work(Context& context) {
   alloc::os::wait_until(over, UINT64_MAX);
 }
 
-// What it did stays to be waited for, and another stream may get its handle.
+// The stream's work must still be waited for, and a new stream may get its handle.
 void visible_work_leaves(CUstream stream) {
   const alloc::LockGuard guard(list_mutex);
   for (Followed& each : list) {

@@ -17,7 +17,7 @@ constinit CaptureGate gate;
 
 CaptureGate& capture_gate() { return gate; }
 
-// announce() and enter() each write first and look second, both sequentially consistent: at least
+// announce() and enter() each write first and read second, both sequentially consistent: at least
 // one of the two sees the other.
 void CaptureGate::announce() {
   captures_.fetch_add(1, std::memory_order_seq_cst);
@@ -61,7 +61,7 @@ alloc::Epoch CaptureGate::oldest() const {
 }
 
 // One handle may stand for the streams of several threads (the per-thread default stream), so only
-// one capture is removed: the youngest, for the one that goes on may be older.
+// one capture is removed: the youngest, because the capture that goes on may be older.
 void CaptureGate::ended(CUstream stream) {
   alloc::LockGuard guard(mutex_);
   Capture* youngest = nullptr;

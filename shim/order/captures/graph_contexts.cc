@@ -12,12 +12,12 @@
 namespace cistern::shim {
 namespace {
 
-// A capture in progress. Of those whose stream was destroyed nobody tells the end: the oldest
-// record gives way to a new one.
+// A capture in progress. No hook sees the end of a capture whose stream was destroyed, so a new
+// record replaces the oldest.
 struct Capture {
   cuuint64_t id;
   ContextSet contexts;
-  uint64_t change;  // what `changes` was at its beginning
+  uint64_t change;  // the value of `changes` at its beginning
 };
 constexpr uint32_t kMaxCaptures = 64;
 
@@ -25,7 +25,7 @@ constexpr uint32_t kMaxCaptures = 64;
 struct Graph {
   Graph* next;
   uint64_t key;     // its handle
-  uint64_t change;  // of a CUgraph: known unless graphs were changed by hand since
+  uint64_t change;  // of a CUgraph: its contexts are known while `changes` has this value
   ContextSet contexts;
 };
 constexpr int kMaxGraphs = 8192;
@@ -39,8 +39,8 @@ constinit Graph graphs[kMaxGraphs] = {};
 constinit int graphs_used = 0;
 constinit Graph* spare = nullptr;
 constinit alloc::KeyedTable<Graph, 12> table = {};
-// How often nodes were added to graphs or changed by hand. Which graph that was is not known, since
-// a node does not name it and a graph may be part of others: it may be any.
+// How often nodes were added to graphs or changed by hand. It is unknown which graph changed: a
+// node does not name its graph, and a graph may be part of others. So any graph may have changed.
 constinit std::atomic<uint64_t> changes{0};
 
 uint64_t key_of(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
@@ -53,7 +53,7 @@ void forget_locked(const void* handle) {
   spare = graph;
 }
 
-// Without room the graph stays unknown.
+// If there is no room, the graph stays unknown.
 void know_locked(const void* handle, const ContextSet& contexts, uint64_t change) {
   forget_locked(handle);
   Graph* graph = spare;
@@ -86,7 +86,7 @@ Capture* find_capture_locked(cuuint64_t id) {
   return nullptr;
 }
 
-// Whether the stream captures, and the capture's number.
+// Whether the stream captures; `*id`: the capture's number.
 bool capture_of(CUstream stream, cuuint64_t* id) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const auto ask = driver().cuStreamGetCaptureInfo;
@@ -119,8 +119,8 @@ EndingCapture::EndingCapture(CUstream stream) {
   if (!capture_of(stream, &id_)) id_ = 0;
 }
 
-// Where there is no record of the capture, it was given to a graph that the program named, or more
-// captures are in progress than there is room for.
+// If the capture has no record, it added to a graph that the program named, or there was no room
+// for the record.
 void EndingCapture::ended(CUgraph graph) const {
   alloc::LockGuard guard(mutex);
   Capture* capture = find_capture_locked(id_);

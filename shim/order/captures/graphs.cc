@@ -25,7 +25,7 @@ struct GraphRecord {
 
 using GraphRecords = alloc::KeyedTable<GraphRecord, 12>;
 
-constinit alloc::Mutex graphs_mutex;  // of all that follows
+constinit alloc::Mutex graphs_mutex;  // guards all that follows
 constinit GraphRecords graph_records, execs;
 constinit alloc::Arena<GraphRecord> arena;
 constinit alloc::GraphLife unlisted = {};  // of the graphs that have no record
@@ -34,11 +34,12 @@ constinit std::atomic<alloc::Ticket> launched{0};
 
 alloc::GraphLives& lives() { return shared().reclaim.graphs(); }
 
-// Covers every launch of a graph so far. What goes on besides is none of a graph's work: what was
-// parked for one that goes must not wait for it.
+// Covers every launch of a graph so far, but no other work: memory that was parked for a graph that
+// goes must not wait for other work.
 alloc::Ticket launches() { return launched.load(); }
 
-// Who changes what graphs hold has one. What leaves with a graph is marked before later work.
+// Held by code that changes what graphs hold. Memory that leaves with a graph is marked before
+// later work.
 class GraphsLock {
  public:
   GraphsLock() : guard_(graphs_mutex), changes_(lives().changes()) {}
@@ -55,7 +56,7 @@ class GraphsLock {
 
 uint64_t key_of_graph(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
-// The record of this handle, a new one where there is none. nullptr without memory for it.
+// The record of this handle; a new one if there is none. nullptr: no memory for it.
 GraphRecord* record_of(GraphRecords& records, const void* handle) {
   GraphRecord* record = records.find(key_of_graph(handle));
   if (record != nullptr) return record;
@@ -75,7 +76,7 @@ void forget(GraphRecord* record) {
   arena.give_back(record);
 }
 
-// The executable graph is made from `graph` now, whose addresses it has taken over.
+// The executable graph was just made from `graph`, and has taken over its addresses.
 void make_from(GraphRecord* exec, CUgraph graph) {
   GraphRecord* source = graph_records.find(key_of_graph(graph));
   exec->begin = source == nullptr ? 0 : source->begin;
@@ -83,7 +84,7 @@ void make_from(GraphRecord* exec, CUgraph graph) {
   if (source != nullptr) lives().release(&source->life, launches());
 }
 
-// What `child` holds became a part of what `parent` holds.
+// What `child` holds has become part of what `parent` holds.
 void take_over(GraphRecord* parent, GraphRecord* child) {
   parent->begin = child == nullptr ? 0 : std::min(parent->begin, child->begin);
   if (child == nullptr || child->life.end == 0) return;
@@ -134,8 +135,8 @@ void child_added(CUgraph graph, CUgraph child) {
   if (parent != nullptr) take_over(parent, graph_records.find(key_of_graph(child)));
 }
 
-// A graph that the program named and that was never seen is part of another one, which began before
-// the capture and is the one to be instantiated.
+// An unknown graph that the program named is part of another graph. That graph began before the
+// capture, and will be the one to be instantiated.
 void graph_captured(CUgraph graph, const CaptureGate::Capture& capture) {
   const GraphsLock lock;
   GraphRecord* record = graph_records.find(key_of_graph(graph));

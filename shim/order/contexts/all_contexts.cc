@@ -15,7 +15,7 @@
 namespace cistern::shim {
 namespace {
 
-// How long the work of a context is waited for, before what waits for it can be released.
+// How long to wait for a context's work, before memory that waits for it can be released.
 constexpr uint64_t kPatienceNs = 200'000'000;
 
 // The memory of a context that ends goes back to the driver with it. Waits until the driver has

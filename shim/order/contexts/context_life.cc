@@ -29,7 +29,7 @@ namespace {
 
 constinit alloc::Mutex mutex;  // held while a slot changes hands
 
-// A slot no context uses, or nullptr.
+// A slot that no context uses; nullptr: there is none.
 Context* free_slot() {
   for (int i = 0, n = context_slots(); i < n; ++i) {
     Context* slot = context_at(i);
@@ -64,10 +64,10 @@ Device& device_in_use(CUdevice device) {
 }
 
 // One round of the background thread (process/background.h) over all pools, while the program makes
-// no call; true if there will be more to do. It asks what became clean, releases what was idle for
-// long, and does the work that frees deferred (ContextPool::work_in_background). It makes no driver
-// call while a capture is in progress, because each one passes the capture gate, nor in a context
-// that may be about to end, because the thread counts as a visitor.
+// no call. True if there is more to do. It polls for memory that became clean, releases memory that
+// was idle for long, and does the work that frees deferred (ContextPool::work_in_background). It
+// makes no driver call while a capture is in progress, since each call passes the capture gate. It
+// makes none in a context that may be about to end, since the thread would count as a visitor.
 bool tend_all_pools() {
   bool more = false;
   for_each_context([&](Context& context) {
@@ -88,8 +88,8 @@ constexpr BackgroundWork kTendPools{.round = tend_all_pools,
                                     .calls_driver = true,
                                     .keeps_thread = false};
 
-// Asks for the background thread, because some memory becomes idle or (`now`) a free deferred its
-// work. False where there is no such thread. Any thread.
+// Requests the background thread, because memory becomes idle or (`now`) because a free deferred
+// its work. False: there is no such thread. Any thread.
 bool request_background_work(bool now) { return attend(now, &kTendPools); }
 
 constexpr CudaSource::Others kOthers{
@@ -108,7 +108,7 @@ bool reaches_pageable_memory(CUdevice device) {
          reaches != 0;
 }
 
-// With the lock. nullptr: no number is left.
+// Caller holds the lock. nullptr: no number is left.
 Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   if (context_slots() == 0) {
     shared().idle = alloc::idle_release(policy());
@@ -121,7 +121,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
-  context->seen_empty.end();  // whoever retained it, too, may have used it already
+  context->seen_empty.end();  // another thread that retained it may have used it
   context->unfinished.reset();
   context->unused_block.store(0, std::memory_order_relaxed);
   context->careful.store(careful);
@@ -148,7 +148,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   return context;
 }
 
-// With the lock.
+// Caller holds the lock.
 void joined_crowd(CUcontext handle, uint64_t id) {
   static constinit std::atomic<bool> told{false};
   if (!join_crowd(handle, id)) return shared().reclaim.freeze();
@@ -164,8 +164,8 @@ void left_crowd(CUcontext handle, uint64_t id) {
   if (leave_crowd(handle, id)) ties_of_crowd_gone();
 }
 
-// The program has got hold of a careful context by a call that was seen: it lasts until the program
-// lets it go, and gets a pool. What reaches everything still does.
+// The program has got a careful context from a call that a hook saw. The context lasts until the
+// program releases it, and gets a pool. It still counts as reaching everything.
 void trust(Context& context, CUcontext handle) {
   if (!context.careful.load()) return;
   const alloc::LockGuard guard(mutex);
@@ -178,8 +178,8 @@ void trust(Context& context, CUcontext handle) {
 void gone(Context* context, uint64_t id) {
   alloc::LockGuard guard(mutex);
   if (context->id.load(std::memory_order_relaxed) != id) return;
-  // From here on nobody finds the context. Its slot is not used again before the lock is free, nor
-  // while somebody who did find it adds up what is in it.
+  // From here on no thread finds the context. Its slot is not reused before the lock is free, nor
+  // while a thread that found it earlier reads its figures.
   CUcontext handle = context->handle.exchange(nullptr);
   if (handle == nullptr) return;
   alloc::os::wait_while([&] { return context->visitors.load() != 0; });
@@ -193,7 +193,7 @@ void gone(Context* context, uint64_t id) {
   d.past_frees.add(context->pool.frees());
   debt_of_context_gone(*context);
   visible_work_gone(handle);
-  functions_changed();  // its code went, too
+  functions_changed();  // its code is gone as well
   context->source.context_gone();
   const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();
@@ -211,7 +211,7 @@ void context_appeared(CUcontext handle, CUdevice device) {
   if (Context* known = context_named(handle)) {
     const uint64_t known_id = known->id.load(std::memory_order_relaxed);
     if (id == known_id || id == 0 || known_id == 0) return trust(*known, handle);
-    // The handle was an earlier context's. The thread that ended that one has not reached
+    // The handle belonged to an earlier context. The thread that ended it has not reached
     // EndingScope::ended() yet.
     gone(known, known_id);
   }
@@ -228,13 +228,13 @@ void context_appeared(CUcontext handle, CUdevice device) {
 }
 
 bool context_noticed(CUcontext handle, CUdevice device) {
-  pay_debts();  // it may use memory that is under one
+  pay_debts();  // it may use memory that is under a debt
   const uint64_t id = id_of(handle);
   const bool exists = known_device(device) != nullptr;
   const alloc::LockGuard guard(mutex);
   if (context_named(handle) != nullptr || in_crowd(handle)) return false;
   if (exists && create(handle, id, device, /*careful=*/true) != nullptr) return true;
-  // What was freed before waits for its work, too, and nothing tells when that is over.
+  // Earlier frees wait for its work as well, and Cistern cannot see when that work is over.
   shared().reclaim.freeze();
   end_seen_empty();
   joined_crowd(handle, id);

@@ -20,19 +20,19 @@ struct Member {
   alloc::Ticket passed_end;
 };
 
-constinit alloc::Mutex crowd_mutex;  // of the members
+constinit alloc::Mutex crowd_mutex;  // guards the members
 constinit Member members[kMostInCrowd] = {};
 constinit std::atomic<int> count{0};
 constinit UnmarkedSource source;
 
-// With the lock.
+// Caller holds the lock.
 Member* find(CUcontext handle) {
   Member* end = members + count.load(std::memory_order_relaxed);
   Member* found = std::find_if(members, end, [=](const Member& m) { return m.handle == handle; });
   return found == end ? nullptr : found;
 }
 
-// With the lock: what the last of them has passed, all have.
+// Caller holds the lock. All members have passed what the last of them has passed.
 void advance() {
   const Member* first = members;
   const Member* end = first + count.load(std::memory_order_relaxed);

@@ -25,20 +25,20 @@ namespace {
 
 constexpr auto kMemory = alloc::Memory::pinned;
 
-// How long the work of all contexts is waited for, before what waits for it can be released.
+// How long to wait for the work of all contexts, before memory that waits for it can be released.
 constexpr uint64_t kPoolPatienceNs = 2'000'000'000;
 
 struct All {
   alloc::Index index;
   alloc::Ledger ledger;
   alloc::Cap cap;
-  // Pools that are gone.
+  // Counts of the pools that are gone.
   alloc::Counter past_allocations, past_frees;
-  // By the number of the context; and by their own, so many.
+  // Pools by the number of their context and by flags; and by their own number, `count` of them.
   std::atomic<PinnedPool*> of_context[alloc::Reclaim::kMaxContexts][kPinnedFlagSets];
   std::atomic<PinnedPool*> by_number[kMostPinnedPools];
   std::atomic<int> count;
-  std::atomic<int> party;  // in reclamation, plus one; 0: none yet
+  std::atomic<int> party;  // its number in reclamation, plus one; 0: none yet
   std::atomic<bool> used;
 };
 constinit All all = {};
@@ -55,7 +55,7 @@ void for_each_pool_of(const Context& context, Visitor visit) {
   }
 }
 
-// With the lock.
+// Caller holds the lock.
 PinnedPool* new_pool() {
   const int number = all.count.load(std::memory_order_relaxed);
   auto* pinned = static_cast<PinnedPool*>(alloc::os::map(sizeof(PinnedPool), 4096));
@@ -67,7 +67,7 @@ PinnedPool* new_pool() {
   return pinned;
 }
 
-// With the lock, by the first pool: false if reclamation has no number left.
+// Caller holds the lock. For the first pool. False: reclamation has no number left.
 bool begin_party() {
   const int number = new_reclaim_number();
   if (number < 0) return false;
@@ -83,7 +83,7 @@ bool begin_party() {
   return true;
 }
 
-// With the lock, by the first pool.
+// Caller holds the lock. For the first pool.
 void set_limit() {
   const double share = policy().fraction_of_cuda_pinned_memory_to_use;
   const uint64_t memory = alloc::host::usable_memory();
@@ -92,11 +92,11 @@ void set_limit() {
   all.used.store(true, std::memory_order_release);
 }
 
-// With the lock.
+// Caller holds the lock.
 void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
   pinned.context = &context;
   pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_pinned_memory);
-  // Programs may rely on what the driver does: larger blocks begin at a page.
+  // Programs may rely on the driver's behaviour: larger blocks begin at a page.
   const alloc::ChunkSizes sizes{
       alloc::StrategyKind::auto_growth, 0, 0, alloc::os::kPage, false, false};
   const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
@@ -108,7 +108,7 @@ void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flag
   pinned.handle.store(handle);
 }
 
-// The caller visits the context, which is open: it does not end meanwhile.
+// The caller visits the context, and the context is open: it does not end meanwhile.
 PinnedPool* make_pool(Context& context, CUcontext handle, unsigned flags) {
   const alloc::LockGuard guard(beginning);
   std::atomic<PinnedPool*>& place = all.of_context[context.number][flags];
@@ -133,7 +133,7 @@ PinnedPool* pinned_pool(Context& context, unsigned flags) {
   return visit.open() ? make_pool(context, visit.handle(), flags) : nullptr;
 }
 
-// All wait for the same work: what one waited for in vain is not waited for again.
+// All pools wait for the same work, so they share the time limit.
 bool release_idle_pinned_memory() {
   bool any = false;
   uint64_t patience = kPoolPatienceNs;
@@ -181,7 +181,7 @@ bool pinned_usage(PinnedUsage* out) {
 
 // --- contexts ---
 
-// The first pool, if it is made meanwhile, either finds the worker, or its party is found here.
+// If the first pool is made meanwhile, it finds the worker, or its party is found here.
 void pinned_pools_of_worker(uint32_t worker) {
   const alloc::LockGuard guard(beginning);
   const int party = all.party.load() - 1;
@@ -250,7 +250,7 @@ int PinnedSource::release_for_program(uint64_t address, const alloc::OrderedFree
   return release.ended(told("frees pinned memory for the program", address, 0, freed));
 }
 
-// An error may be the refusal of this call or belong to earlier work, so the driver is asked
+// The error may be the refusal of this call, or belong to earlier work. So the driver is asked
 // whether it still knows the memory.
 int PinnedSource::release(uint64_t address) {
   const GatePass pass;
@@ -267,7 +267,8 @@ int PinnedSource::release(uint64_t address) {
   return release.ended(told("returns pinned memory", address, 0, known ? alloc::kNotNow : freed));
 }
 
-// Nobody else may touch the ranges, so the calling thread writes them itself, also in a capture.
+// No other thread may touch the ranges, so the calling thread writes them itself, even during a
+// capture.
 int PinnedSource::fill(const alloc::FillRange* ranges, int count) {
   const alloc::CountedIn at_work(at_work_);
   if (closing()) return alloc::kContextGone;

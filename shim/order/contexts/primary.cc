@@ -10,7 +10,7 @@ namespace cistern::shim {
 
 struct Primary {
   std::atomic<CUcontext> handle;
-  std::atomic<CUcontext> awaited;  // turned up before anybody had retained it
+  std::atomic<CUcontext> awaited;  // seen before any thread had retained it
   std::atomic<int> retained;       // less the releases that have begun
   std::atomic<int> releasing;      // threads whose release is not the last
 };
@@ -23,7 +23,7 @@ Primary* primary_on(CUdevice device) {
   return device < 0 || device >= kMaxDevices ? nullptr : &primaries[device];
 }
 
-// Takes one retain out of the count, if there is one; how many there were.
+// Takes one retain out of the count, if there is one. Returns the count before.
 int take_one(std::atomic<int>& retained) {
   int before = retained.load();
   while (before > 0 && !retained.compare_exchange_weak(before, before - 1)) {
@@ -65,7 +65,7 @@ void primary_ended(CUdevice device) {
 PrimaryRelease::PrimaryRelease(CUdevice device) : primary_(primary_on(device)) {
   constexpr uint64_t kPatienceNs = 2'000'000'000;
   if (primary_ == nullptr) return;
-  primary_->releasing.fetch_add(1);  // before others can find that they are the last
+  primary_->releasing.fetch_add(1);  // before another thread finds its release to be the last
   spare_ = take_one(primary_->retained) > 1;
   if (spare_) return;
   primary_->releasing.fetch_sub(1);

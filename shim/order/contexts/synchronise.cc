@@ -16,7 +16,7 @@ namespace cistern::shim {
 
 namespace {
 
-// One that no hook saw made is noticed here.
+// A context whose creation no hook saw is noticed here.
 Context* known_context(CUcontext handle) {
   if (handle == nullptr) {
     if (Context* context = current_context()) return context;
@@ -39,7 +39,7 @@ ContextWait::ContextWait(Context& context)
 
 ContextWait::~ContextWait() { context_.source.synchronising().fetch_sub(1); }
 
-// A free that must wait for work of other contexts, too, is not spared its wait by this.
+// A free that must wait for work of other contexts as well still waits.
 void ContextWait::succeeded() {
   alloc::Reclaim& reclaim = shared().reclaim;
   context_.source.synchronised(losses_);
@@ -52,7 +52,7 @@ void ContextWait::succeeded() {
 }
 
 SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
-  look_for_unknown_links();  // what hands over work unseen makes a synchronisation prove nothing
+  look_for_unknown_links();  // if work is unseen, a synchronisation proves nothing
   if (context_ == nullptr) {
     if (handle == nullptr && crowd_lives()) handle = current_handle();
     if (handle == nullptr || !in_crowd(handle)) return;
@@ -71,7 +71,7 @@ void SynchroniseScope::succeeded() {
   wait_->succeeded();
   context_->pool.synchronised(wait_->ticket());
   tell_clients(&ContextClient::synchronised, *context_, wait_->ticket());
-  // The device has just been waited for: the driver's free will not make the program wait again.
+  // The program has just waited for the device, so the driver's free will not make it wait again.
   if (context_ == current_context()) context_->pool.release_excess();
 }
 

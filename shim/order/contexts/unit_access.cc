@@ -10,7 +10,7 @@
 namespace cistern::shim {
 namespace {
 
-// What is unmapped meanwhile is no longer known to the driver; nobody needs access to it.
+// If memory is unmapped meanwhile, the driver no longer knows it, and no device needs access to it.
 CUresult share(Context& owner) {
   const Visit visit(owner);
   CudaUnits* units = visit.open() ? owner.source.units() : nullptr;

@@ -17,7 +17,8 @@ bool is_known(CUcontext handle) {
   return context_named(handle) != nullptr || in_crowd(handle) || is_green(handle);
 }
 
-// A green context works on a primary one; nobody need have asked for its handle.
+// A green context works on a primary one. The program need not have asked for the green one's
+// handle.
 bool is_green_stream(CUstream stream) {
   CUgreenCtx green = nullptr;
   const auto ask = driver().cuStreamGetGreenCtx;
@@ -26,10 +27,10 @@ bool is_green_stream(CUstream stream) {
 
 }  // namespace
 
-// A context that is gone may still be current to this thread: then the driver answers with an
-// error. One that lives by a call that is still under way in another thread was counted before that
-// call, and is known before the count goes back; the generation tells of one that has ended again
-// since.
+// The context may be gone, but still current to this thread: then the driver returns an error. If
+// another thread is inside the call that creates the context, the call is counted as appearing, and
+// the context is known before that count drops. The generation shows whether the context has ended
+// again since.
 void unknown_context(CUcontext handle, uint32_t generation) {
   CUdevice device;
   if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return;

@@ -45,8 +45,8 @@ using alloc::MarkState;
 
 namespace {
 
-// Asked before each driver call, so that a capture which begins waits for one call, not for a whole
-// group of them.
+// Checked before each driver call, so that a capture that begins waits for one call only, not for a
+// whole group of them.
 bool may_go_on() { return !capture_gate().capturing() && may_call(); }
 
 MarkState ask(CUevent event, CUcontext context) {
@@ -116,8 +116,8 @@ void StreamMarks::forget(Mark mark) {
   group.used = false;
 }
 
-// An event whose query fails stays in the queue, so that the mark which is made instead of the
-// failed one waits for it, too.
+// An event whose query fails stays in the queue. So the mark that replaces the failed one waits for
+// the event as well.
 MarkState StreamMarks::poll_last_events(uint64_t target) {
   for (Event* event = first_; event != nullptr && passed_ < target; event = first_) {
     const MarkState state = ask(event->handle, context_);
@@ -131,7 +131,8 @@ MarkState StreamMarks::poll_last_events(uint64_t target) {
 }
 
 bool StreamMarks::stream_leaves(CUstream stream) {
-  // Otherwise the queue would grow in a program that never runs short of memory: it makes no marks.
+  // A program that never runs short of memory makes no marks. Without this poll its queue would
+  // grow.
   poll_last_events(queued_);
   const ContextScope scope(context_);
   Event* event = scope ? record(stream) : nullptr;

@@ -50,7 +50,7 @@ CUcontext StreamRegistry::context_of(CUstream stream) {
   return entry == nullptr ? nullptr : entry->context;
 }
 
-// The stream's work may go on without an event, so the loss is noted before the list counts as
+// The stream's work may go on without an event. So the loss is noted before the list counts as
 // complete again.
 bool StreamRegistry::unlisted_gone() {
   alloc::LockGuard guard(mutex_);

@@ -9,7 +9,7 @@
 namespace cistern::shim {
 namespace {
 
-// A stream of this context (nullptr: it may be any) turned up, or is gone, out of sight.
+// A stream of this context (nullptr: of any context) began or ended, and no hook saw it.
 void stream_unseen_in(const Context* context) {
   for_each_context([=](Context& each) {
     if (context == nullptr || context == &each) each.source.stream_unseen();
@@ -30,8 +30,8 @@ void stream_appeared(CUstream stream, unsigned flags) {
   CUcontext context = nullptr;
   if (driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS) streams().give_up();
   CUcontext before = streams().add({stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0});
-  // The stream that had the handle before may have ended with its context, whose hook has not said
-  // so yet. Otherwise it was destroyed out of sight.
+  // The stream that had the handle before may have ended with its context, whose hook has not noted
+  // that yet. Otherwise no hook saw its end.
   const Context* owner = listed_context(before);
   if (owner != nullptr && !owner->source.closing()) stream_unseen_in(owner);
 }
@@ -49,10 +49,10 @@ void stream_seen(CUstream stream) {
   stream_unseen_in(listed_context(context_of_stream(stream)));
 }
 
-// The stream is taken out of the registry before it is destroyed, since the driver may use its
-// handle again at once; and between two marks, since a mark under way may be about to use the
-// handle. In the same step its last event is recorded. Where that cannot be done, for example
-// during a capture, its work is a loss.
+// Takes the stream out of the registry before it is destroyed, since the driver may reuse its
+// handle at once. This happens between two marks, since a mark in progress may be about to use the
+// handle. The stream's last event is recorded in the same step. If that is not possible, for
+// example during a capture, its work counts as a loss.
 StreamLeaving::StreamLeaving(CUstream stream) {
   if (!streams_followed()) return;
   CUcontext handle = streams().context_of(stream);
@@ -60,7 +60,7 @@ StreamLeaving::StreamLeaving(CUstream stream) {
   const auto leave = [&] {
     listed_ = streams().take_out(stream, &entry_);
     if (!listed_) return;
-    // In a careful context there are no marks that it could be missing from.
+    // A careful context has no marks that could miss the stream.
     if (context != nullptr && context->careful.load()) return;
     if (context == nullptr || !context->source.stream_leaves(stream)) streams().lose();
   };
@@ -71,8 +71,8 @@ StreamLeaving::StreamLeaving(CUstream stream) {
   }
 }
 
-// If the driver refused, the stream is listed again. Work that another thread gave it meanwhile is
-// not covered if the driver destroys it: no correct program does that.
+// If the driver refused, the stream is listed again. If the driver destroyed the stream, work that
+// another thread gave it meanwhile is not covered: no correct program does that.
 void StreamLeaving::done(bool destroyed) {
   if (!streams_followed()) return;
   if (listed_ && !destroyed) streams().add(entry_);
