@@ -54,7 +54,7 @@ constexpr uint64_t kBetweenLooksNs = 100'000'000, kLookShare = 100;
 constinit std::atomic<uint64_t> next_look_ns{0};
 constinit char found_open[160] = "";  // written once, before everything becomes visible
 
-// Below a container's root, too. A number may follow, and nothing else.
+// The path may lie below a container's root. Only a number may follow the name.
 bool names_device(const char* path) {
   const auto names = [=](const char* device) {
     const char* at = std::strstr(path, device);
@@ -76,8 +76,8 @@ bool is_device(int descriptor) {
   return true;
 }
 
-// No directory is read: that takes a descriptor, and programs expect the low numbers for their own
-// files. The kernel gives out the lowest one that is free, so that there are no wide gaps.
+// Reads no directory: that takes a descriptor, and programs expect the low numbers for their own
+// files. The kernel gives out the lowest free number, so there are no wide gaps.
 bool any_is_open() {
   constexpr int kWidestGap = 256;
   for (int descriptor = 0, gap = 0; gap < kWidestGap; ++descriptor) {
@@ -88,8 +88,8 @@ bool any_is_open() {
   return false;
 }
 
-// One thread looks at a time: it has put the next look off before. Any thread; allocates and opens
-// nothing.
+// One thread looks at a time, because it first puts off the next look. Any thread; allocates and
+// opens nothing.
 void look_for_open_devices() {
   if (everything_is_visible.load(std::memory_order_relaxed)) return;
   constexpr uint64_t kLongestLookNs = 1'000'000'000;
@@ -111,7 +111,7 @@ void look_for_open_devices() {
 
 constexpr size_t kUnusedBytes = 4096;
 
-// False for a direct allocation, whose free goes to the driver and waits there, and for a wrong
+// False for a direct allocation, whose free goes to the driver and waits there, and for an invalid
 // free.
 bool goes_to_a_pool(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr address) {
   uint64_t start, bytes;
@@ -128,7 +128,7 @@ class CountedWait {
     ledger_.free_wait_ns.add(took_ns);
     count_->add(took_ns);
   }
-  // Not only for what the host sees.
+  // The wait is for all work, not only for work that the host sees.
   void becomes_for_all(FreeWaitReason why) { count_ = &free_counts.waited(why); }
   CountedWait(const CountedWait&) = delete;
   CountedWait& operator=(const CountedWait&) = delete;
@@ -139,8 +139,8 @@ class CountedWait {
   const uint64_t start_ = alloc::os::now_ns();
 };
 
-// No Visit lasts as long as the wait. A release of the context that does not end it would wait for
-// this thread, and the work that this thread waits for may wait for whoever releases.
+// No Visit lasts as long as the wait. Otherwise a release that does not end the context would wait
+// for this thread, and the work that this thread waits for may wait for the releasing thread.
 CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) {
   const ContextScope scope(handle);
   if (!scope) return CUDA_SUCCESS;
@@ -154,7 +154,7 @@ CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) 
   return result;
 }
 
-// A free of the driver's own in the current context. kNeither: there was no memory for that.
+// Makes the driver free memory in the current context. kNeither: there was no memory for that.
 constexpr CUresult kNeither = CUDA_ERROR_OUT_OF_MEMORY;
 
 CUresult free_unused_page() {
@@ -163,11 +163,11 @@ CUresult free_unused_page() {
   return taken == CUDA_SUCCESS ? noted(driver().cuMemFreeHost(page)) : taken;
 }
 
-// A block that the driver refuses to free is the next one's.
+// If the driver refuses to free the block, the next call frees it.
 CUresult free_unused_block(Context& owner) {
   CUdeviceptr block = owner.unused_block.exchange(0);
   if (block == 0 && noted(driver().cuMemAlloc_v2(&block, kUnusedBytes)) != CUDA_SUCCESS) {
-    return free_unused_page();  // a context whose work died refuses that, too, and says so
+    return free_unused_page();  // a failed context refuses that as well, and returns its error
   }
   const CUresult freed = noted(driver().cuMemFree_v2(block));
   if (freed != CUDA_SUCCESS) owner.unused_block.store(block);
@@ -190,8 +190,8 @@ CUresult free_in_driver(Context& context, CUcontext handle) {
   return freed;
 }
 
-// Waits for all work of a context, in a free that began outside captures. One may have begun during
-// an earlier wait of it: a synchronisation would break that.
+// Waits for all work of a context, in a free that began outside captures. A capture may have begun
+// during an earlier wait of this free: a synchronisation would invalidate it.
 CUresult wait_for_context(Context& context, CUcontext handle, alloc::Ticket* latest) {
   if (!capture_gate().capturing()) return synchronise(context, handle, latest);
   const LetByCaptures allowed;
@@ -199,8 +199,8 @@ CUresult wait_for_context(Context& context, CUcontext handle, alloc::Ticket* lat
   return free_in_driver(context, handle);
 }
 
-// The contexts whose copies use memory of this one, to be asked for before anything is waited for:
-// copies that begin meanwhile may end only once the free is over.
+// The contexts whose copies use memory of this one. To be called before any wait: copies that begin
+// meanwhile may end only after the free.
 ContextSet tied_to(const Context& owner) {
   ContextSet tied;
   alloc::Reclaim& reclaim = shared().reclaim;
@@ -212,8 +212,8 @@ ContextSet tied_to(const Context& owner) {
   return tied;
 }
 
-// Waits for all work of those contexts: no event is behind the copies alone. Their own errors are
-// not this free's answer.
+// Waits for all work of those contexts, since no event covers the copies alone. Their own errors
+// are not the result of this free.
 void wait_for_tied(const ContextSet& tied) {
   for_each_context([&](Context& context) {
     if (!tied.has(context.number)) return;
@@ -226,16 +226,16 @@ void wait_for_tied(const ContextSet& tied) {
   });
 }
 
-// Why the driver has to say what there is to wait for; none: it need not.
+// Why the driver must decide what to wait for; none: it need not.
 FreeWaitReason why_of_driver(Context& owner, bool pass) {
   if (!pass) return careful() ? FreeWaitReason::careful : FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
-  // The driver knows of copies from and to its own allocations, not of those in mapped memory.
+  // The driver knows of copies to and from its own allocations, but not to and from mapped memory.
   const bool tied = shared().reclaim.tied(owner.number);
   return tied && owner.source.units() == nullptr ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
-// What the host sees is waited for, and the device keeps the order of the rest. Else says why not.
+// Waits for work that the host sees; the device keeps the order of the rest. Else returns why not.
 FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
   if (const FreeWaitReason why = why_no_debt(owner); why != FreeWaitReason::none) return why;
   look_for_open_devices();
@@ -273,8 +273,8 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   if (synchronises) wait.answer = wait_for_context(owner, handle, &wait.latest);
   const bool by_units = pass && owner.source.units() != nullptr;
   if (synchronises || by_units) wait_for_tied(tied);
-  if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
-  // The block has gone with its context. The driver's free would have been over before.
+  if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and no memory left
+  // The block has gone with its context. The driver's free would have ended before that.
   const bool gone = owner.handle.load(std::memory_order_acquire) != handle;
   wait.over = gone || wait.answer != CUDA_SUCCESS;
   return wait;
@@ -292,7 +292,7 @@ FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc
   FreeWait wait;
   if (policy().free_sync == config::FreeSync::kFalse) return wait;
   if (!owner.seen_empty.now(&wait.latest)) wait = wait_for_work(owner, pool, chunk, address);
-  if (several_contexts()) wait.latest = alloc::Reclaim::kNow;  // others may work on it
+  if (several_contexts()) wait.latest = alloc::Reclaim::kNow;  // other contexts may use it
   return wait;
 }
 

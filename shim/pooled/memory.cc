@@ -31,8 +31,8 @@ int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
-// If phases alone are watched, they are told of the free here. Another thread may have the memory
-// by then: for a moment both blocks count.
+// If only phases are recorded, they count the free here. Another thread may have the memory
+// already: then both blocks count for a moment.
 [[gnu::always_inline]] inline CUresult answer_of_free(alloc::Freed freed, int code,
                                                       uint64_t bytes) {
   if (watching_phases_alone()) [[unlikely]] {
@@ -41,8 +41,8 @@ CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
 }
 
-// The address of an idle block, or one inside a block, is answered here: the driver would really
-// free the chunk behind it.
+// An address of an idle block, or one inside a block, is refused here: the driver would really free
+// the chunk behind it.
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {
@@ -52,15 +52,15 @@ CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   return answer_of_free(freed, code, bytes);
 }
 
-// The run of the graph in which the caller is; 0: in none.
+// The run of the graph that the calling thread is in; 0: none.
 uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
 
 [[gnu::cold]] alloc::plan::Caller caller() {
   return {this_thread.number(), graph_now(), uint64_t{this_thread.site} << 32 | current_range()};
 }
 
-// The ways of a request and of a free stand twice in the object: in the hooks, and once for those
-// that are watched.
+// The code of a request and of a free is in the object twice: in the hooks, and once for watched
+// calls.
 [[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
   bool pooled = true, usual = true, planned = false;
   const Device& device = device_state(context.device);
@@ -143,9 +143,9 @@ CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk
   return take_back(chunk, address);
 }
 
-// What goes back to the driver may be under a debt, if the pool handed it out before. The stream of
-// the call is behind the debts of this thread (hooks/stream_ordered.cc). Where another one's were
-// waited for in vain, only a free that waits for all work keeps their order.
+// Memory that goes back to the driver may be under a debt, if the pool handed it out before. The
+// stream of the call already waits for the debts of this thread (hooks/stream_ordered.cc). If a
+// wait for another thread's debts timed out, only a free that waits for all work keeps their order.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address,
                       const alloc::OrderedFree& in_driver) {
   Context& owner = *context_of(chunk);
@@ -178,9 +178,9 @@ namespace {
   return no_room();
 }
 
-// A request that the settings keep out of the pools, or one that is made while something captures:
-// that one is the driver's to answer. The cap may refuse it without a driver call, so under a cap
-// the driver is first asked whether the capture forbids the call.
+// A request that the settings keep out of the pools, or a request during a capture, which the
+// driver must answer. The cap may refuse it without a driver call. So under a cap the driver is
+// first asked whether the capture forbids the call.
 [[gnu::cold]] int allocate_outside_pools(Context& context, size_t bytes, bool pooled,
                                          uint64_t* address) {
   if (!pooled && !capture_gate().capturing()) {
@@ -192,8 +192,8 @@ namespace {
   return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
 }
 
-// Among the blocks of its group or of its graph. Where nobody asked yet from where the call comes,
-// it is asked here.
+// Allocates among the blocks of its group or of its graph. If the call site is not known yet, it is
+// determined here.
 int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   Thread& thread = this_thread;
   const unsigned shard = thread.shard();
@@ -207,10 +207,9 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return context.pool.allocate_in_graph(bytes, shard, {run, name}, address);
 }
 
-// The last attempts before the program is told that memory is out. A capture, even one that has
-// ended since, may have kept the pools from releasing memory for this request, so they release it
-// now. If the driver still has none, what the pools hold also serves a request that is not to be
-// pooled.
+// The last attempts before the program gets out of memory. A capture, even one that has ended
+// since, may have kept the pools from releasing memory for this request, so they release it now. If
+// the driver still has none, memory of the pools also serves a request that should not be pooled.
 [[gnu::cold]] int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
   const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
@@ -220,7 +219,7 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
 }
 
-// What the program was not given: it asked once, and freed nothing.
+// Frees a block that the program never got: the program made one request and no free.
 void free_uncounted(Context& context, CUdeviceptr address) {
   int code;
   context.pool.free(shared().index.find(address), address, &code, kClean);
@@ -229,9 +228,9 @@ void free_uncounted(Context& context, CUdeviceptr address) {
   device.past_frees.add(~uint64_t{0});
 }
 
-// The memory may have been freed under a debt of another thread (barrier/debts.h), whose free would
-// not have been over with the driver alone. Where that debt is not over in a second, other memory
-// is taken, as it would have been there. That happens once: no free leaves a debt any more.
+// The memory may have been freed under a debt of another thread (barrier/debts.h). With the driver
+// alone, that free would not be over yet. If the debt is not over within a second, other memory is
+// taken, as with the driver. That happens once: afterwards no free leaves a debt.
 [[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {
   alloc::Chunk* chunk = shared().index.find(*address);
   if (chunk == nullptr || chunk->is() == alloc::Role::direct) return CUDA_SUCCESS;
@@ -247,7 +246,7 @@ void free_uncounted(Context& context, CUdeviceptr address) {
     return CUDA_SUCCESS;
   }
   free_uncounted(context, *address);
-  if (code == CUDA_SUCCESS && !unowed) {  // the pool's as well, and nothing else is to be had
+  if (code == CUDA_SUCCESS && !unowed) {  // it is the pool's as well, and there is no other
     free_uncounted(context, other);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -255,8 +254,8 @@ void free_uncounted(Context& context, CUdeviceptr address) {
   return code;
 }
 
-// The chunk at an address, or nullptr, once that is settled. A chunk that is on its way back to the
-// driver, by itself or with its context, stays in the index until the driver has it; then the
+// The chunk at an address, or nullptr, once that is settled. A chunk that is being returned to the
+// driver, by itself or with its context, stays in the index until the driver has it. Then the
 // address is the driver's, or a new chunk's. Waits no longer than a free may take on a busy device.
 [[gnu::cold]] alloc::Chunk* found_at_rest(CUdeviceptr address) {
   alloc::Chunk* chunk = nullptr;
@@ -269,9 +268,9 @@ void free_uncounted(Context& context, CUdeviceptr address) {
   return chunk;
 }
 
-// A careful process may capture at any time. A direct allocation is the driver's to take back
-// there, and a block of a pool from the time before is not used again: its chunk follows as soon as
-// nothing else is in it.
+// A careful process may capture at any time. The driver takes back a direct allocation. A block
+// that a pool handed out earlier is not reused: its chunk is released as soon as nothing else is in
+// it.
 [[gnu::cold]] CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   const bool left = careful() && chunk->is() != alloc::Role::direct;
   if (left || !careful()) {

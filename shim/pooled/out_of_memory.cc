@@ -16,8 +16,8 @@
 namespace cistern::shim {
 namespace {
 
-// A thread with a pooled context is not refused. Otherwise the driver is asked a question about
-// memory, which has no effect.
+// A thread with a pooled context is not refused. For other threads the driver's query of free
+// memory shows the error; the query has no other effect.
 CUresult refusal_of_thread() {
   if (current_context() != nullptr) [[likely]]
     return CUDA_SUCCESS;
@@ -25,9 +25,8 @@ CUresult refusal_of_thread() {
   return noted(driver().cuMemGetInfo_v2(&free, &total));
 }
 
-// For a scope, the calling thread may free memory while something captures: it is in the relaxed
-// capture mode, in which captures do not forbid it such calls (cuda.h,
-// cuThreadExchangeStreamCaptureMode).
+// While it exists, the calling thread may free memory during a capture: it is in relaxed capture
+// mode, in which captures do not forbid it such calls (cuda.h, cuThreadExchangeStreamCaptureMode).
 class FreeInCaptures {
  public:
   FreeInCaptures() { this_thread.may_free_in_capture = exchange(); }
@@ -87,9 +86,9 @@ CUresult refusal_here() {
   return context != nullptr ? condition_of(*context) : refusal_of_thread();
 }
 
-// The query of an event that was never recorded is such an unsafe call, and has no other effect.
-// The driver refuses it, and invalidates the capture, where it would do so for the free of memory
-// that no pool has.
+// To query an event that was never recorded is an unsafe call without any other effect. The driver
+// refuses it, and invalidates the capture, whenever it would do so for a free of memory outside the
+// pools.
 CUresult ask_for_unsafe_call() {
   const Driver& d = driver();
   CUevent event;
@@ -116,7 +115,7 @@ bool release_idle_memory(CUdevice device) {
   if (device == kNoDevice) return false;
   const alloc::Ledger& ledger = device_state(device).ledger;
   const uint64_t before = ledger.releases();
-  // What another thread is just releasing counts as well, although no pool has it any more.
+  // Memory that another thread is just releasing counts as well, although no pool has it any more.
   const bool others = shared().movers.now() != 0;
   const FreeInCaptures free_in_captures;
   const bool any = release_idle_memory_of(device, /*except=*/nullptr);

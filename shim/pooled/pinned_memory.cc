@@ -22,7 +22,7 @@ namespace {
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
-// As the pools fill what they hand out (PinnedSource). Of no bytes the driver may give none.
+// Fills memory as the pools do (PinnedSource). For zero bytes the driver may return no memory.
 CUresult filled(CUresult result, void* const* out, size_t bytes) {
   const int byte = policy().fill_byte();
   if (result == CUDA_SUCCESS && byte >= 0 && *out != nullptr) {
@@ -33,7 +33,7 @@ CUresult filled(CUresult result, void* const* out, size_t bytes) {
   return result;
 }
 
-// What is idle in the pools goes back first where the driver is out of memory.
+// If the driver is out of memory, idle memory of the pools goes back first.
 CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
   const auto call = [&] { return ask(driver().cuMemHostAlloc, out, bytes, flags); };
   CUresult result = call();
@@ -44,11 +44,12 @@ CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
   return filled(result, out, bytes);
 }
 
-// Programs that pin more than the documented default worked without us; a limit that was set holds.
+// Programs can pin more than the documented default without Cistern. A limit that was set holds.
 bool limit_was_set() { return policy().fraction_of_cuda_pinned_memory_to_use.set; }
 
-// Much may wait for work of another device, which may go on for long: the driver serves what no
-// clean memory can. Below a limit that was set only the pools give, since it counts what they have.
+// Much memory may wait for long work of another device. Then the driver serves requests that no
+// clean memory can serve. Below a limit that was set only the pools serve, since it counts their
+// memory.
 bool may_grow(const PinnedPool& pinned, size_t bytes) {
   if (limit_was_set()) return true;
   if (shared().reclaim.frozen()) return false;
@@ -62,15 +63,15 @@ CUresult without_pool(void** out, size_t bytes, unsigned flags) {
   return no_room();
 }
 
-// While something captures the driver is asked whether the call is allowed, and what it allows is
-// an allocation of its own.
+// During a capture the driver is asked whether it allows the call. If it does, the request gets an
+// allocation of its own.
 int allocate_in_capture(PinnedPool& pinned, size_t bytes, uint64_t* address) {
   const CUresult unsafe = ask_for_unsafe_call();
   if (unsafe != CUDA_SUCCESS) return unsafe;
   return pinned.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, address);
 }
 
-// The pools count in 32 bits of 512 bytes.
+// The pools count units of 512 bytes in 32 bits.
 constexpr size_t kLargest = size_t{1} << 40;
 
 int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
@@ -81,7 +82,7 @@ int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
                                  : pinned.pool.allocate_clean(bytes, shard, address);
 }
 
-// A chunk that is on its way back to the driver, by itself or with its context, stays in the index
+// A chunk that is being returned to the driver, by itself or with its context, stays in the index
 // until the driver has it.
 [[gnu::cold]] alloc::Chunk* pinned_at_rest(uint64_t address) {
   alloc::Chunk* chunk = nullptr;
@@ -126,7 +127,7 @@ CUresult free_pinned(void* memory) {
   const bool invalid =
       owner.pool.free(chunk, address_of(memory), &code, wait.latest) == alloc::Freed::invalid;
   if (invalid) return CUDA_ERROR_INVALID_VALUE;
-  // What waits beyond that is not worth its memory.
+  // More waiting memory than that is not worth keeping.
   if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();
   return static_cast<CUresult>(code);
 }

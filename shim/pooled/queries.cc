@@ -24,7 +24,7 @@ bool in_a_unit(CUdeviceptr address) {
 
 constexpr uint64_t kQuarantineShare = 8;  // of the device
 
-// These two for the thread that answers importers, too. The first makes no driver call.
+// The thread that answers importers calls these two as well. The first makes no driver call.
 bool held_at(uint64_t address, HeldBlock* out) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk) || !alloc::cuts_blocks(chunk->is())) return false;
@@ -34,7 +34,7 @@ bool held_at(uint64_t address, HeldBlock* out) {
   return true;
 }
 
-// Whatever it is that the pool has there now.
+// Exports the units that the pool has there now; they may be another block's by then.
 bool files_of_units(const HeldBlock& block, uint32_t first, IpcAnswer* answer, IpcFiles* files) {
   alloc::Chunk* chunk;
   if (!ours(block.start, &chunk)) return true;
@@ -97,7 +97,7 @@ void tell_first_token() {
       "of chunks");
 }
 
-// Of units nothing can be asked but whether the first can be sent.
+// For units the driver can only be asked whether the first one can be exported.
 CUresult ask_about_units(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   const CudaUnits* source = owner.source.units();
   if (source == nullptr || !source->can_be_files()) {
@@ -114,7 +114,7 @@ CUresult ask_about_units(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   return result;
 }
 
-// The driver is asked each time: what it would refuse, it refuses.
+// The driver is asked at each export, so that it refuses what it would refuse without Cistern.
 CUresult export_part(Context& owner, alloc::Chunk* chunk, CUipcMemHandle* handle,
                      CUdeviceptr address) {
   HeldBlock block;

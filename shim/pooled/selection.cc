@@ -22,7 +22,7 @@
 namespace cistern::shim {
 namespace {
 
-// One thing that is looked for: a glob of the user's, or a built-in list as a whole.
+// One pattern: a glob of the user's, or a whole built-in list.
 struct Entry {
   const char* setting;
   std::string_view text;
@@ -31,7 +31,7 @@ struct Entry {
   std::atomic<uint64_t> matched;
 };
 
-// A set of entries: bit i is entry i. The highest bit tells a known answer from none.
+// A set of entries: bit i is entry i. The highest bit marks an answer as known.
 using Entries = uint64_t;
 constexpr int kMostEntries = 63;
 constexpr Entries kKnown = Entries{1} << kMostEntries;
@@ -43,7 +43,7 @@ constinit bool lets_only_some_in = false;
 constinit std::atomic<std::atomic<Entries>*> of_sites{nullptr}, of_ranges{nullptr};
 constinit std::atomic<bool> said_no_stacks{false};
 
-// The entries for which there is no room, and the first of them.
+// The entries for which there is no room: how many, and the first of them.
 struct LeftOut {
   static constexpr int kNamed = 3;
   int count = 0;
@@ -152,13 +152,14 @@ Entries match_ranges(uint32_t range) {
   for (; range != 0; range = range_of(range).parent) {
     const char* name = names().text(range_of(range).name);
     all |= matching(name, true);
-    // "domain/message": the message alone, too.
+    // For "domain/message", the message alone is matched as well.
     if (const char* slash = std::strchr(name, '/')) all |= matching(slash + 1, true);
   }
   return all;
 }
 
-// The kept answer for a site or a range, or a new one. Two threads may find the same one at once.
+// The cached answer for a site or a range, or a new one. Two threads may compute it at the same
+// time.
 template <typename Match>
 Entries kept(std::atomic<std::atomic<Entries>*>& table, uint32_t size, uint32_t number,
              Match match) {

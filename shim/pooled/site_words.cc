@@ -18,7 +18,7 @@ bool is_boundary(std::string_view text, size_t at) {
   return !in_word(before) || !in_word(behind) || (is_small(before) && is_capital(behind));
 }
 
-// Between two words of an operator the text has one other character, or none.
+// In the text, two words of an operator are separated by one other character, or by none.
 bool named_at(std::string_view text, size_t at, std::string_view op) {
   if (!is_boundary(text, at)) return false;
   for (const char c : op) {
