@@ -18,31 +18,32 @@ namespace cistern::shim {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-// The question is asked again so often: to a process that ended meanwhile it cannot be sent, which
-// is how its end is seen.
+// The question is repeated this often. Sending fails once the other process has ended: so its end
+// is seen.
 constexpr uint64_t kAskAgainNs = 100 * kMs;
 constexpr uint64_t kFullPauseNs = kMs;  // the exporter's queue is full
 
-// One that no process uses twice, nor another one: a line is known by it.
+// A number that no process uses twice, and no other process uses: it identifies a line.
 bool new_number(uint64_t* out) {
   return getrandom(out, sizeof *out, GRND_NONBLOCK) == static_cast<ssize_t>(sizeof *out);
 }
 
-// A question while it is asked.
+// A question in progress.
 struct Asking {
   const OwnSocket& socket;
   const Question& question;
   uint64_t end;
   IpcAnswer* out;
   IpcFiles* files;
-  IpcSender line{};      // the last invitation is from there
+  IpcSender line{};      // the sender of the last invitation
   bool on_line = false;  // connected to it
 
   uint64_t next_time() const { return std::min(alloc::os::now_ns() + kAskAgainNs, end); }
 };
 
-// Looks for the answer until `until_ns`. False: it did not come. On the line invitations to it
-// count no more. While it waits, the program may make the socket's number another file.
+// Waits for the answer until `until_ns`. False: it did not come. Once on the line, further
+// invitations are ignored. During the wait the program may reuse the socket's number for another
+// file.
 bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
   for (uint64_t now = alloc::os::now_ns(); now < until_ns; now = alloc::os::now_ns()) {
     pollfd readable{a->socket.number(), POLLIN, 0};
@@ -72,16 +73,16 @@ bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
   return false;
 }
 
-// Whether a message that could not be sent may be later.
+// Whether a message that could not be sent may be sent later.
 bool queue_is_full() { return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM; }
 
-// Asks on the line, once more from time to time: what is closed refuses that. False: it is closed,
-// and what it was for can be asked for anew.
+// Asks on the line, and repeats the question: a closed line refuses it. False: the line was closed,
+// and the caller may ask for another.
 bool ask_on_line(Asking* a, IpcReply* reply) {
   a->on_line = a->socket.connect_to(a->line);
   bool heard = false;
   while (a->on_line && !heard) {
-    // In a queue that is full there is the same question.
+    // If the queue is full, the same question is already in it.
     const bool asked =
         a->socket.send_connected(&a->question.on_line, sizeof(IpcRequest), {}) || queue_is_full();
     heard = asked && await_answer(a, a->next_time(), reply);
@@ -125,10 +126,10 @@ IpcReply ask_on(const OwnSocket& socket, const IpcProcess& exporter, const Quest
   return reply;
 }
 
-// Whether the block lies in the units that the exporter tells of, and as many descriptors came as
-// have to.
+// Whether the block lies in the units that the answer names, and whether the right number of
+// descriptors came.
 bool units_are_right(const IpcAnswer& answer, uint64_t end, uint32_t first, uint32_t files) {
-  constexpr uint64_t kMostUnitBytes = uint64_t{1} << 32;  // so that all together are no overflow
+  constexpr uint64_t kMostUnitBytes = uint64_t{1} << 32;  // so that no product overflows
   if (answer.unit_bytes == 0) return answer.units == 0 && files == 0;
   return std::has_single_bit(answer.unit_bytes) && answer.unit_bytes <= kMostUnitBytes &&
          answer.offset < answer.unit_bytes && answer.units <= UINT32_MAX &&
@@ -138,7 +139,7 @@ bool units_are_right(const IpcAnswer& answer, uint64_t end, uint32_t first, uint
 
 }  // namespace
 
-// Where the program closed the socket it asks by another one.
+// If the program closes the socket, the question goes out by another one.
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
                       IpcFiles* files) {
   if (token.version != kIpcVersion) return IpcReply::version;

@@ -55,7 +55,7 @@ void give_back(Exported* list) {
   }
 }
 
-// Whether what begins at an address was exported under this number, and lives.
+// Whether the memory that begins at an address was exported under this number, and still exists.
 bool handle_under(uint64_t chunk, uint64_t number, CUipcMemHandle* out) {
   const alloc::LockGuard guard(mutex);
   const Exported* exported = chunks.find(chunk);
@@ -101,9 +101,9 @@ void end_exports_of(CUcontext context) {
   give_back(chunks.remove_all([=](const Exported& e) { return e.context == context; }));
 }
 
-// The number is looked at after the block was found: a chunk that went meanwhile took its number
-// along, and a block that is held in a chunk with the number is the one that was exported, since
-// what was exported is handed out no more.
+// The number is checked after the block was found. A chunk that was released meanwhile has lost its
+// number. A block in a chunk that still has the number is the exported one, since exported blocks
+// are not handed out again.
 bool find_exported(const IpcToken& token, const IpcPools& pools, CUipcMemHandle* handle,
                    HeldBlock* block) {
   return of_this_process(token) && pools.find(token.address, block) &&
@@ -111,8 +111,8 @@ bool find_exported(const IpcToken& token, const IpcPools& pools, CUipcMemHandle*
          handle_under(block->chunk, token.chunk, handle);
 }
 
-// Units may be another block's by the time that their descriptors are had; then the number that was
-// looked for is gone.
+// By the time that their descriptors exist, the units may be another block's. Then the number that
+// was looked for is gone.
 IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pools,
                      IpcFiles* files) {
   IpcAnswer answer{};

@@ -9,7 +9,7 @@ namespace {
 
 constinit std::atomic<void (*)()> close_in_child{nullptr};
 constinit std::atomic<int> forking{0};
-// Threads that open or close. Below zero in a child that was forked by one of them.
+// Threads inside a NoForkNow. Below zero in a child that was forked by such a thread.
 constinit std::atomic<int> handling{0};
 
 void before_fork() {

@@ -24,7 +24,7 @@ namespace {
 constexpr uid_t kUsualOverflowId = 65534;
 constexpr uid_t kNone = static_cast<uid_t>(-1);  // is no user's id
 
-// The id that several users may have here.
+// The overflow id: several users may have it here.
 constinit std::atomic<uid_t> shared_id{kUsualOverflowId};
 
 // One line that maps every id to itself or another one: first id here, first id outside, how many.
@@ -95,8 +95,8 @@ IpcFilter answers_of(const IpcProcess& process, uint64_t number) {
 
 namespace {
 
-// Both halves are compared before the one jump, so that the time of a message that is refused says
-// nothing of them. A load is in network order.
+// Both halves are compared before the only jump, so that the time to refuse a message reveals
+// neither. BPF loads in network order.
 bool attach(int socket, const IpcFilter& filter) {
   uint32_t half[2];
   memcpy(half, &filter.word, sizeof half);
@@ -119,7 +119,8 @@ bool attach(int socket, const IpcFilter& filter) {
   return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-// What older headers do not have; a kernel that does not know it says so, and the filter is left.
+// Older headers lack the option. A kernel that does not know it returns an error; the filter
+// remains.
 void refuse_descriptors(int socket) {
   constexpr int kPassRights = 83;  // SO_PASSRIGHTS of asm-generic/socket.h
   const int off = 0;
@@ -185,7 +186,8 @@ bool OwnSocket::open_to_ask(const IpcProcess& process, uint64_t number) {
                 bind_to_any(number_));
 }
 
-// SO_PASSCRED would have the kernel bind it while it connects.
+// Connects before it sets SO_PASSCRED: with that option the kernel would bind the socket in
+// connect().
 bool OwnSocket::open_line(const IpcProcess& process, uint64_t number, const IpcSender& to) {
   if (!create(words_to(process, number))) return opened(false);
   refuse_descriptors(number_);
@@ -220,7 +222,7 @@ void OwnSocket::close_own() {
 
 namespace {
 
-// Of who sent it, and what came along.
+// Reads the sender's user id, and the descriptors that came along.
 bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
   bool known = false;
   for (cmsghdr* part = CMSG_FIRSTHDR(head); part != nullptr; part = CMSG_NXTHDR(head, part)) {
@@ -242,8 +244,8 @@ bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
   return known;
 }
 
-// A socket that lingers keeps whoever closes it until its peer has read everything, or for as long
-// as was set.
+// Closing a socket that lingers blocks until its peer has read everything, or for the time that was
+// set.
 void close_without_a_wait(int number) {
   const linger none{0, 0};
   setsockopt(number, SOL_SOCKET, SO_LINGER, &none, sizeof none);
@@ -278,7 +280,7 @@ ssize_t OwnSocket::receive(void* message, size_t size, IpcSender* from) const {
   return receive_with_files(message, size, from, &dropped, &cut);
 }
 
-// What there is no room for, the kernel closes, with the wait of an ordinary close.
+// If there is no room for a descriptor, the kernel closes it, with the wait of an ordinary close.
 ssize_t OwnSocket::receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                                       bool* cut) const {
   alignas(cmsghdr) unsigned char

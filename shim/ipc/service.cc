@@ -15,7 +15,7 @@
 
 namespace cistern::shim {
 
-// The first of several, and 0 where there is none.
+// The index of the oldest line, the first of several; 0 if there is none.
 size_t IpcLines::oldest() const {
   const auto older = [](const Line& a, const Line& b) { return a.since_ns < b.since_ns; };
   return static_cast<size_t>(std::min_element(lines_, lines_ + count_, older) - lines_);
@@ -27,7 +27,7 @@ bool IpcLines::one_may_go(uint64_t now_ns) const {
 
 bool IpcLines::has_room(uint64_t now_ns) {
   for (size_t i = count_; i-- > 0;) {
-    // The number may be the program's file by now.
+    // The program may have a file of its own under the number by now.
     if (now_ns - lines_[i].since_ns > kLineNs || !lines_[i].socket.still_ours()) close_at(i);
   }
   return count_ < kMostLines || one_may_go(now_ns);
@@ -66,7 +66,7 @@ void IpcLines::close_at(size_t i) {
   lines_[count_] = {};
 }
 
-// Also one that is being opened while the process is forked.
+// Also closes a line that was being opened when the process forked.
 void IpcLines::close_all() {
   for (Line& line : lines_) line.socket.close_own();
   count_ = 0;
@@ -81,10 +81,10 @@ constinit OwnSocket socket_{};
 constinit IpcLines lines{};
 constinit std::atomic<bool> runs{false};
 constinit IpcPools pools_{};
-constinit std::atomic<bool> ends{false};     // the process
-constinit std::atomic<bool> calling{false};  // the driver, perhaps
+constinit std::atomic<bool> ends{false};     // the process is ending
+constinit std::atomic<bool> calling{false};  // maybe inside a driver call
 
-// For pools_.units.
+// Replaces pools_.units.
 bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* answer,
                           IpcFiles* files) {
   calling.store(true);
@@ -93,7 +93,7 @@ bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* ans
   return had;
 }
 
-// What is refused at once is told to an address, whoever has it.
+// A refusal goes to the sender's address, whichever process has it now.
 void hear_request() {
   IpcRequest request;
   IpcSender from;
@@ -123,7 +123,7 @@ void hear_on_line(size_t i) {
   lines.close_at(i);
 }
 
-// Under the name of the process, or a new one if that is taken.
+// Opens the socket under the name of the process, or under a new name if that is taken.
 bool open_socket() {
   const IpcProcess* process = begin_exporting();
   while (process != nullptr && !socket_.open_for(*process)) {
@@ -146,7 +146,7 @@ void hear() {
   const uint64_t wait_ns = std::min(kPauseNs, lines.unchanged_for(now));
   poll(all, count, static_cast<int>(wait_ns / 1'000'000 + 1));
   if (alone()) return;
-  // The numbers may be the program's files by now.
+  // The program may have files of its own under these numbers by now.
   if (has_room && all[--count].revents != 0 && socket_.still_ours()) hear_request();
   while (count-- > 0) {
     if (all[count].revents != 0 && lines.at(count).still_ours()) hear_on_line(count);
@@ -170,7 +170,7 @@ void* run(void*) {
 
 }  // namespace
 
-// Where the thread could not open the socket again, a later export tries to.
+// If the thread could not open the socket again, a later export tries again.
 bool serve_importers(const IpcPools& pools) {
   const NoCancel starts;
   close_what_children_get();
@@ -193,7 +193,7 @@ bool serve_importers(const IpcPools& pools) {
 
 namespace {
 
-// False: it deserves no answer. Of who deserves one, `*out` says what is wrong, or `come`.
+// False: the sender gets no answer. Else `*out` says what is wrong, or `come`.
 bool begin_answer(const void* message, size_t size, uid_t user, const IpcProcess* own,
                   IpcRequest* request, IpcAnswer* out) {
   if (size != sizeof *request || own == nullptr) return false;
