@@ -86,7 +86,7 @@ bool next_place(uint32_t from, uint32_t* place, Tally* total) {
   return false;
 }
 
-// Keeps the first `most` in order while it looks at all.
+// Goes through all tallies and keeps the `most` largest, in order.
 int top(uint32_t place, TallyBy by, TallyOrder order, Holder* out, int most) {
   const alloc::LockGuardAtExit guard(mutex);
   int count = 0;

@@ -28,11 +28,11 @@ namespace {
 
 class FileSink final : public alloc::RecordingSink {
  public:
-  // Never over a file that is there: it may be another process's.
+  // Never replaces a file that exists: it may be another process's.
   bool open(const char* pattern) {
     if (file_.open(pattern, Existing::keep)) return true;
     if (errno != EEXIST) return false;
-    static constinit char own[PATH_MAX] = "";  // one thread is here, and its stack may be small
+    static constinit char own[PATH_MAX] = "";  // only one thread is here; its stack may be small
     snprintf(own, sizeof own, "%s.%%p", pattern);
     if (!file_.open(own, Existing::keep)) return false;
     log(config::LogLevel::kWarn,
@@ -82,7 +82,7 @@ constinit std::atomic<File> file{File::not_yet};
 constinit std::atomic<bool> unwritten{false};
 constinit std::atomic<bool> no_thread{false};
 constinit std::atomic<bool> synchronised{true};  // since the last event
-constinit std::atomic<bool> said{false};         // that the file ends early
+constinit std::atomic<bool> said{false};         // logged that the file ends early
 
 void describe(alloc::RecordingHead& head) {
   timespec now;
@@ -111,7 +111,7 @@ bool begin() {
 
 [[gnu::cold]] bool open_now() {
   const alloc::KeepErrno keep;
-  const NoCancel whole;  // others wait for it
+  const NoCancel whole;  // other threads wait for this one
   File seen = File::not_yet;
   if (file.compare_exchange_strong(seen, File::opening)) {
     file.store(begin() ? File::open : File::none, std::memory_order_release);
@@ -137,7 +137,7 @@ bool flush_round() {
   return true;
 }
 
-// Where no thread could be created.
+// Writes from the program's calls, if no thread could be created.
 void flush_in_call(uint64_t now_ns) {
   static constinit std::atomic<uint64_t> flushed_ns{0};
   uint64_t before = flushed_ns.load(std::memory_order_relaxed);
@@ -174,7 +174,7 @@ void start_watch(const config::Policy& policy) {
   if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {
     switch_phases_on(/*automatic=*/watching(kWatchTallies | kWatchPhases));
   } else if (policy.pool && policy.plan.value.mode == config::PlanMode::kAuto) {
-    switch_phases_on(/*automatic=*/false);  // by markers alone
+    switch_phases_on(/*automatic=*/false);  // by markers only
   }
 }
 

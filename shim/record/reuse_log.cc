@@ -31,11 +31,11 @@ struct Reuse {
 
 constinit Reuse reuse{};
 
-// Names are looked up after the lock is left: that may call into the program.
+// One line of the log. Names are looked up after the lock was released: that may call the program.
 struct Line {
-  uint64_t number;     // 0: nothing of another's
-  uint64_t saved;      // bytes of the request that were another's
-  uint64_t requested;  // by the other that gave most of them
+  uint64_t number;     // 0: no memory of another block
+  uint64_t saved;      // bytes of the request that another block had before
+  uint64_t requested;  // for the block that had most of them
   uint32_t site, range;
   uint64_t most;
 };
@@ -44,7 +44,7 @@ struct Origin {
   char text[400];
 };
 
-// Its range, if it has one, and its call site.
+// The range, if there is one, and the call site.
 void describe(uint32_t range, uint32_t site, Origin* out) {
   size_t length = 0;
   if (range != 0) {
@@ -68,14 +68,14 @@ void print(const Line& line, const alloc::Event& event) {
   log_line(text);
 }
 
-// With the lock; it is out of the table.
+// Caller holds the lock, and has taken the chunk out of the table.
 void forget(OwnChunk* chunk) {
   reuse.freed.cut(chunk->key, chunk->bytes, [](const alloc::FreedBlock&, uint64_t) {});
   reuse.held -= chunk->bytes;
   reuse.chunk_arena.give_back(chunk);
 }
 
-// A pool's chunk came from the driver, or is about to go back.
+// A pool obtained a chunk from the driver, or is about to return it.
 void log_obtained(uint64_t address, uint64_t bytes, uint64_t context) {
   const alloc::LockGuard guard(reuse.mutex);
   reuse.held += bytes;

@@ -17,19 +17,19 @@
 namespace cistern::shim {
 namespace {
 
-// Where things lie, in bytes: Include/cpython/pystate.h, internal/pycore_frame.h, cpython/code.h,
-// cpython/unicodeobject.h of a version. A version keeps to that from its first release on.
+// Offsets in bytes in CPython's objects, from Include/cpython/pystate.h, internal/pycore_frame.h,
+// cpython/code.h and cpython/unicodeobject.h. A version keeps them from its first release on.
 struct Layout {
   const char* version;  // as Py_GetVersion() begins
   uint8_t thread_top;   // in PyThreadState: the innermost frame, or the _PyCFrame that has it
-  uint8_t c_frame_top;  // in that _PyCFrame; kNone where there is none
+  uint8_t c_frame_top;  // in that _PyCFrame; kNone: the version has none
   struct {
     uint8_t code, previous, instruction, owner;
   } frame;
   struct {
     uint8_t first_line, file, qualified_name, instructions;
   } code;
-  uint8_t text_characters;  // in PyASCIIObject, which has the rest alike
+  uint8_t text_characters;  // in PyASCIIObject, whose other offsets never differ
 };
 constexpr uint8_t kNone = 0xFF;
 constexpr Layout kLayouts[] = {
@@ -38,9 +38,9 @@ constexpr Layout kLayouts[] = {
     {"3.13.", 72, kNone, {0, 8, 56, 70}, {68, 112, 128, 200}, 40},
 };
 constexpr const char* kKnownVersions = "3.11, 3.12 and 3.13 are known";
-// A build without the GIL has other objects, and says so in its version.
+// A build without the GIL has a different object layout. Its version says so.
 constexpr const char* kOtherObjects = "free-threading";
-// FRAME_OWNED_BY_CSTACK: where C entered the interpreter. None is so before 3.12.
+// FRAME_OWNED_BY_CSTACK: the frame where C entered the interpreter. No frame has it before 3.12.
 constexpr uint8_t kEntered = 3;
 
 template <typename T>
@@ -65,7 +65,7 @@ struct Python {
 
 constinit Python python{};
 constinit std::atomic<bool> found{false};
-constinit std::atomic<uint64_t> looked{0};  // at so many loads and unloads
+constinit std::atomic<uint64_t> looked{0};  // the loads and unloads at the last look
 
 template <typename T>
 bool find(const char* name, T*& out) {
@@ -105,7 +105,7 @@ bool look() {
   return true;
 }
 
-// Only the first thread looks; the others do without until it has found.
+// Only the first thread looks; until it has found Python, other threads go without.
 bool have_python(uint64_t changes) {
   if (found.load(std::memory_order_acquire)) return true;
   if (looked.exchange(changes, std::memory_order_acq_rel) == changes || !look()) return false;
@@ -113,7 +113,7 @@ bool have_python(uint64_t changes) {
   return true;
 }
 
-// Names that are not ASCII are kept in other forms.
+// A name that is not ASCII is stored in another form.
 uint32_t number_of(const void* text) {
   if (text == nullptr || at<const void*>(text, kObjectType) != python.text_type ||
       (at<uint32_t>(text, kTextState) & kCompactAscii) != kCompactAscii ||
@@ -174,7 +174,7 @@ namespace {
 
 using alloc::Frame;
 
-// The files that were read last.
+// The files whose symbols were read last.
 struct KnownFile {
   uint32_t name;
   bool readable;
@@ -204,7 +204,7 @@ void copy(char (&out)[kSize], const char* text) {
   out[length] = '\0';
 }
 
-// What compilers append to the names of a function's clones and parts.
+// The suffixes that compilers append to the names of a function's clones and parts.
 constexpr const char* kCloneSuffixes[] = {".isra.",     ".constprop.", ".part.",     ".cold",
                                           ".lto_priv.", ".llvm.",      ".localalias"};
 
@@ -214,7 +214,7 @@ void cut_off_clone(char* name) {
   }
 }
 
-// The answer of __cxa_demangle comes from malloc, whoever's that is.
+// __cxa_demangle returns memory of the process's malloc, so the process's free() must release it.
 void demangle(FunctionName* function) {
   const char* raw = function->symbol.name;
   if (raw[0] != '_' || raw[1] != 'Z') return;
@@ -242,7 +242,7 @@ void find_symbol(const Frame& frame, Symbol* out) {
   if (frame.python() || frame.file == 0) return;
   const alloc::KeepErrno keep;
   const NoCancel whole;
-  // At exit it may be held by what a signal handler interrupted: then there is no name.
+  // At exit a signal handler may have interrupted the holder of the lock: then there is no name.
   const alloc::LockGuardAtExit guard(mutex);
   if (!guard) return;
   const alloc::Symbols* symbols = symbols_of(frame.file);

@@ -16,7 +16,7 @@
 #include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"
 
-// Both are the linker's: where this object begins, and where its code ends.
+// Defined by the linker: where this object begins, and where its code ends.
 extern "C" {
 // NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("hidden")]] extern const char __ehdr_start;
@@ -49,7 +49,7 @@ bool holds(const dl_phdr_info& file, uint64_t address) {
   return false;
 }
 
-// The program itself has no name there.
+// The loader has no name for the program itself.
 uint32_t name_of(const dl_phdr_info& file) {
   if (file.dlpi_name != nullptr && file.dlpi_name[0] != '\0') return names().number(file.dlpi_name);
   char program[PATH_MAX];
@@ -114,13 +114,13 @@ class Once {
 
 struct Stack {
   void* room[kRoom];
-  void** addresses;  // behind Cistern's own
+  void** addresses;  // after Cistern's own
   int count;
   PythonCall python[kMostFrames];
   int python_count;
 };
 
-// 1 where it is not known. The main thread's grows.
+// The lowest address of the stack; 1: not known. The main thread's stack grows.
 [[gnu::cold, gnu::noinline]] uint64_t lowest_of_stack() {
   pthread_attr_t attributes;
   void* low = nullptr;
@@ -138,7 +138,7 @@ void leave_out_own_frames(Stack& stack) {
   stack.count = std::min(stack.count - own, kMostFrames);
 }
 
-// Only exact stacks get a number, so one that has a number already is right.
+// Only exact stacks get a number, so a stack that already has a number is right.
 [[gnu::cold, gnu::noinline]] void look_again(Stack& stack, const LoadedFiles& loaded) {
   stack.count = exact_return_addresses(stack.room, kRoom, loaded);
   leave_out_own_frames(stack);
@@ -161,8 +161,8 @@ uint64_t hash_of(const Stack& stack, uint64_t changes) {
   return hash.value;
 }
 
-// A stack that was not seen before, or not since a library was loaded or unloaded. A return address
-// is that of the instruction after the call, which may be another function's.
+// Numbers a stack that was not seen before, or not since a library was loaded or unloaded. A return
+// address belongs to the instruction after the call, which may be another function's.
 [[gnu::cold, gnu::noinline]] uint32_t new_site(const Stack& stack, uint64_t hash) {
   CodeAddress codes[kMostFrames + 1];
   for (int i = 0; i < stack.count; ++i) {
@@ -188,9 +188,9 @@ uint64_t hash_of(const Stack& stack, uint64_t changes) {
   return sites.add(hash, frames, count);
 }
 
-// The unwinder, and the names of a site that is new, need up to so much; the least stack a thread
-// may have is 16 KiB. A thread's bounds are asked for once; a stack of another kind (sigaltstack, a
-// coroutine's) is taken to be large.
+// The unwinder, and the names of a new site, need up to this much. The smallest stack of a thread
+// is 16 KiB. A thread's bounds are queried once; a stack of another kind (sigaltstack, a
+// coroutine's) is assumed to be large.
 bool enough_stack() {
   constexpr uint64_t kWanted = 40 * 1024;
   const uint64_t here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));

@@ -33,7 +33,7 @@ struct alignas(64) Registers {
 constexpr uint64_t kLoadingWaitNs = 1'000'000'000;
 constexpr int kCachePerThread = 2;  // UNW_CACHE_PER_THREAD
 
-// What libunwind.h calls unw_backtrace, unw_getcontext and so on.
+// Functions that libunwind.h calls unw_backtrace, unw_getcontext and so on.
 struct Libunwind {
   int (*backtrace)(void** buffer, int size);
   int (*getcontext)(Registers* registers);
@@ -45,8 +45,8 @@ struct Libunwind {
   void** local_space;
 };
 
-// unw_backtrace() frees what it remembers of a thread after ThreadSanitizer's runtime has taken
-// leave of that thread, and dies of it.
+// unw_backtrace() frees its cache of a thread after ThreadSanitizer's runtime has dropped that
+// thread, and crashes.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kStepsOnly = true;
 #else
@@ -82,7 +82,7 @@ bool load() {
   find(library, CISTERN_UNW_LOCAL("set_caching_policy"), libunwind.set_caching_policy);
   find(library, CISTERN_UNW("flush_cache"), libunwind.flush_cache);
   find(library, CISTERN_UNW_LOCAL("local_addr_space"), libunwind.local_space);
-  // Else threads that unwind wait for each other.
+  // Otherwise threads that unwind wait for each other.
   if (libunwind.set_caching_policy != nullptr && libunwind.local_space != nullptr) {
     libunwind.set_caching_policy(*libunwind.local_space, kCachePerThread);
   }
@@ -95,8 +95,8 @@ bool can_step() {
          libunwind.flush_cache != nullptr && libunwind.local_space != nullptr;
 }
 
-// Loads it at the first call. Threads that come meanwhile wait for that, but not for long: the
-// thread that loads may itself be waiting for the loader's lock, and a thread here may hold that.
+// Loads libunwind at the first call. Other threads wait for that, but not for long: the loading
+// thread may wait for the loader's lock, and a waiting thread may hold it.
 [[gnu::cold]] bool load_once() {
   State now = State::unasked;
   if (state.compare_exchange_strong(now, State::loading)) {
@@ -149,8 +149,8 @@ int return_addresses(void** out, int most) {
   return std::max(libunwind.backtrace(out, most), 0);
 }
 
-// unw_backtrace() remembers how each address is unwound, for each thread and for good, whatever is
-// unloaded. Step by step it looks in another memory, which can be emptied.
+// unw_backtrace() caches for each thread how an address is unwound, and keeps that for good, even
+// after an unload. Unwinding step by step uses another cache, which can be emptied.
 bool may_be_outdated(const LoadedFiles& loaded) {
   return loaded.unloads != unloads_at_start.load(std::memory_order_relaxed) && can_step();
 }

@@ -16,7 +16,7 @@ using alloc::Event;
 using alloc::EventType;
 using alloc::Memory;
 
-// What a capture allocates is a node of its graph, no memory yet.
+// An allocation in a capture is a node of its graph, and no memory yet.
 bool captured(Memory memory, CUstream stream) {
   if (memory != Memory::stream_ordered || stream == nullptr || stream == CU_STREAM_LEGACY)
     return false;
@@ -55,12 +55,12 @@ bool wants_blocks() {
   return watching(kWatchPhases) && phases().by_live_bytes();
 }
 
-// Whether a call counts where phases alone are watched.
+// Whether a call counts if only phases are recorded.
 bool counts(Memory memory, CUstream stream) {
   return phases().by_live_bytes() && !captured(memory, stream);
 }
 
-// Whether a pool of Cistern's may have answered, so that the memory may have been another's.
+// Whether a pool may have served the call, so that the memory may have been another block's before.
 bool poolable(Memory memory) { return memory == Memory::linear || memory == Memory::pinned; }
 
 }  // namespace
