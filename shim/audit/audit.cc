@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcistern-audit.so, for the variable LD_AUDIT (rtld-audit(7)): the loader tells it of each
-// library that it has mapped and not yet bound. One that was opened with RTLD_DEEPBIND would look
-// in itself and in what it needs first, past what is preloaded. So what it takes from elsewhere,
-// and what the preloaded object exports, is entered in its table of symbols as found: that is what
-// it would have got without RTLD_DEEPBIND. This serves pointers to functions as well as calls, of
-// which alone la_symbind() would tell.
+// libcistern-audit.so, for the variable LD_AUDIT (rtld-audit(7)): the loader announces each library
+// that it has mapped and not yet bound. A library that was opened with RTLD_DEEPBIND would look in
+// itself and in its dependencies first, past preloaded objects. So each symbol that the library
+// takes from elsewhere, and that the preloaded object exports, is entered in the library's symbol
+// table as found. That is what the library would get without RTLD_DEEPBIND. This covers pointers to
+// functions as well as calls; la_symbind() would cover only calls.
 //
-// The loader gives this library a namespace of its own. So it has no C library, whose second copy
-// would take thread-local storage that the object needs, and finds the object by its file name and
-// its symbols by its table. The loader calls it on any thread, with locks of its own held.
+// The loader gives this library a namespace of its own. It uses no C library, since a second copy
+// would take thread-local storage that the object needs. So it finds the object by its file name,
+// and the object's symbols by its table. The loader calls it on any thread, with its own locks
+// held.
 #include <elf.h>
 #include <link.h>
 
@@ -16,7 +17,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-// No loop becomes a call of the C library.
+// The compiler must not replace loops by calls of the C library.
 #ifndef __clang__
 #pragma GCC optimize("no-tree-loop-distribute-patterns")
 #endif
@@ -55,8 +56,8 @@ const char* base_name(const link_map* map) {
   return base;
 }
 
-// The tables' addresses are relative before the loader has relocated the library, which is when it
-// is announced.
+// The loader announces a library before it has relocated it. Until then the addresses in its tables
+// are relative.
 template <typename Table>
 const Table* table_at(const link_map* map, ElfW(Addr) value) {
   return reinterpret_cast<const Table*>(value < map->l_addr ? map->l_addr + value : value);
@@ -73,7 +74,7 @@ Library read(const link_map* map) {
 }
 
 // 0: the library does not export it. The table of a program at a fixed address also has functions
-// of other libraries, if the program takes their addresses: with a value, and undefined.
+// of other libraries whose address the program takes: undefined, but with a value.
 uintptr_t exported(const Library& library, const char* name) {
   if (library.gnu_hash == nullptr) return 0;
   uint32_t hash = 5381;
@@ -93,7 +94,7 @@ uintptr_t exported(const Library& library, const char* name) {
   }
 }
 
-// The C library's own calls, a runtime's and the driver's are bound as ever.
+// Calls of the C library, of a runtime and of the driver are bound as usual.
 bool is_of_system(const link_map* map) {
   for (const char* name : {"libc.so", "libdl.so", "libstdc++.so", "libc++.so", "libpthread.so",
                            "libgcc_s.so", "libcuda.so"}) {
@@ -102,8 +103,9 @@ bool is_of_system(const link_map* map) {
   return false;
 }
 
-// What the object exports under this name, unless the program, or what was preloaded before, has it
-// too: then that comes first for everybody. Who brings a malloc keeps all that belongs to it.
+// The object's definition of this name. 0 if the program, or an object that was preloaded before,
+// has it too: that one comes first for everybody. An object with a malloc of its own keeps all
+// functions that belong to it.
 uintptr_t first_definition(const char* name) {
   const uintptr_t ours = exported(object, name);
   if (ours == 0) return 0;
@@ -135,8 +137,8 @@ long protect(uintptr_t start, size_t bytes, long how) {
 
 constexpr long kWrite = 2;
 
-// How the loader has mapped the part of a library that an address lies in, which may be code, too;
-// 0 where its header does not tell.
+// How the loader has mapped the part of a library that an address lies in, which may hold code as
+// well; 0 if its header does not say.
 long protection_of(const link_map* map, uintptr_t address) {
   const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(map->l_addr);
   if (header == nullptr || header->e_ident[EI_MAG1] != ELFMAG1) return 0;
@@ -151,9 +153,9 @@ long protection_of(const link_map* map, uintptr_t address) {
   return 0;
 }
 
-// Local, so that the loader looks nowhere for it, and absolute. The table lies in pages that are
-// only read; the page or two around the entry become this process's own. With larger pages the
-// system refuses, and the library stays as it is.
+// Makes the entry local, so that the loader searches no other library for it, and absolute. The
+// table lies in read-only pages; the page or two around the entry become private to this process.
+// With larger pages the system refuses, and the library stays as it is.
 void enter(const link_map* map, const ElfW(Sym) * symbol, uintptr_t value) {
   constexpr uintptr_t kPage = 4096;
   const auto at = reinterpret_cast<uintptr_t>(symbol);
@@ -201,11 +203,11 @@ extern "C" {
   return version < LAV_CURRENT ? version : LAV_CURRENT;
 }
 
-// The program and all that it is linked with are there; what comes from now on is opened.
+// The program and all libraries that it is linked with are loaded; later ones are opened.
 [[gnu::visibility("default")]] void la_preinit(uintptr_t*) { running = true; }
 
-// A library of another namespace has a driver of its own, which knows nothing of what the object's
-// driver gives out: it is left alone.
+// A library in another namespace has a driver of its own, which does not know what the object's
+// driver gives out. It is left alone.
 [[gnu::visibility("default")]] unsigned la_objopen(link_map* map, Lmid_t space, uintptr_t*) {
   if (space != LM_ID_BASE) return 0;
   const char* name = base_name(map);

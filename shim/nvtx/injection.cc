@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVTX's tool in this object: how NVTX comes to report here, and the functions of NVTX that Cistern
-// answers.
+// The NVTX tool in this object: how NVTX comes to report here, and the NVTX functions that Cistern
+// implements.
 //
-// NVTX is headers only: each library that uses it has an instance, which at its first call loads
-// the tool that NVTX_INJECTION64_PATH names, looks InitializeInjectionNvtx2 up in it and calls
-// that, to have its tables of functions filled in.
+// NVTX is headers only: each library that uses it has an instance. At its first call an instance
+// loads the tool that NVTX_INJECTION64_PATH names, looks up InitializeInjectionNvtx2 in it, and
+// calls that function to fill in its function tables.
 //
-// Where the variable names no tool, it names this object. Where it names one, it stays as it is, so
-// that children without Cistern find it: the look-up in that tool is answered by a function that
-// calls the tool's own, and then puts ours before what that has filled in. A tool that refuses
-// leaves the tables to us.
+// If the variable names no tool, Cistern sets it to this object. If it names one, it stays as it
+// is, so that children without Cistern find that tool. Then the look-up in that tool returns a
+// function of ours. It calls the tool's own function, and then puts our functions before those that
+// the tool has filled in. If the tool refuses, the tables are ours alone.
 //
-// If another tool also wants a function, the tool's is called after ours and its result is
+// If another tool also wants a function, the tool's is called after ours, and its result is
 // returned. Then the program has the tool's handles and numbers, and names are found by them here.
-// What the first instance got is what every instance gets. One to which its tool gave other
-// functions is left to the tool alone. Any thread.
+// Each instance gets what the first one got. If its tool gave an instance other functions, that
+// instance is left to the tool alone. Any thread.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(
 namespace cistern::shim {
 namespace {
 
-// Which function: its place in NVTX's table of that module.
+// Identifies a function: its place in NVTX's table of that module.
 struct Callback {
   NvtxCallbackModule module;
   uint32_t id;
@@ -54,11 +54,11 @@ struct Callback {
 };
 constexpr unsigned kCallbacks = 17;
 
-// --- names of ranges from what programs give NVTX: "domain/message", or "message" in the default
-// domain, as a number of names(). No message is an empty one. A domain is the number of its name, 0
-// the default.
+// --- names of ranges, from what programs give NVTX: "domain/message", or "message" in the default
+// domain, as a number of names(). A missing message counts as empty. A domain is the number of its
+// name; 0: the default.
 
-// A name as it is put together; what is beyond the longest is left out.
+// Builds a name, and cuts it off at the greatest length.
 class Text {
  public:
   void add(std::string_view text) {
@@ -67,7 +67,7 @@ class Text {
     used_ += text.size();
   }
 
-  // Whole characters only.
+  // Adds whole characters only.
   void add(const wchar_t* text) {
     for (; *text != 0; ++text) {
       char bytes[4];
@@ -115,7 +115,7 @@ uint32_t message_name(uint32_t domain, const char* message) {
   return domain == 0 ? names().number(message) : name_in_domain(domain, message);
 }
 
-// In UTF-8.
+// Converts the message to UTF-8.
 [[gnu::noinline]] uint32_t message_name(uint32_t domain, const wchar_t* message) {
   Text text;
   add_domain(domain, text);
@@ -220,7 +220,7 @@ int domain_pop(nvtxDomainHandle_t handle) {
   return or_tools<nvtxDomainRangePop_impl_fntype>(kDomainPop, level, handle);
 }
 
-// --- start and end: a tool's number has to be known first ---
+// --- start and end: the number that the tool gives must be known first ---
 
 template <typename Function, typename... Arguments>
 nvtxRangeId_t start(Which which, uint32_t domain, uint32_t name, Arguments... arguments) {
@@ -305,8 +305,8 @@ NvtxFunctionPointer any(Function* function) {
   return reinterpret_cast<NvtxFunctionPointer>(function);
 }
 
-// In the order of Which. No constant: a function's address under another type is none, and the
-// object has no constructor for it.
+// In the order of Which. Not a constant: a function's address cast to another type is no constant
+// expression, and the object has no constructor to fill it in.
 void list_callbacks(Callback (&out)[kCallbacks]) {
   const Callback list[kCallbacks] = {
       {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx, any(push_ex)},
@@ -330,8 +330,8 @@ void list_callbacks(Callback (&out)[kCallbacks]) {
   std::copy(std::begin(list), std::end(list), out);
 }
 
-// The tool's functions, in the order of that list, null where it has none; with no tool, `next` is
-// null. Before NVTX calls any of ours; constant from then on.
+// Takes the tool's functions in the order of that list, null for those that it lacks. `next` null:
+// there is no tool. Called before NVTX calls any of our functions; constant from then on.
 void put_before(const NvtxFunctionPointer* next) {
   if (next == nullptr) return;
   with_tool = true;
@@ -352,7 +352,7 @@ using Initialise = NvtxInitializeInjectionNvtxFunc_t;
 constinit std::atomic<bool> switched_on{false};
 constinit std::atomic<Initialise> named_tool{nullptr};
 
-// The tables of one instance, as far as they are ours to fill in.
+// The entries of one instance's tables that are ours to fill in.
 struct Slots {
   Callback callback[kCallbacks];
   NvtxFunctionPointer* slot[kCallbacks];  // null: this NVTX has no such function
@@ -386,7 +386,7 @@ struct First {
 };
 constinit First first{};
 
-// False: the first instance was another case.
+// False: the instance differs from the first one.
 bool attach(const Slots& slots, Attached how) {
   const alloc::LockGuard guard(first.mutex);
   if (first.how == Attached::no) {
@@ -427,7 +427,7 @@ int initialise_before_tool(NvtxGetExportTableFunc_t table) {
   return initialise(table, named_tool.load(std::memory_order_acquire));
 }
 
-// Ours is found where the variable names this object. A second tool keeps its own.
+// If the variable names this object, the function found is ours. A second tool keeps its own.
 void* in_front_of(void* found) {
   const auto tool = reinterpret_cast<Initialise>(found);
   Initialise expected = nullptr;
@@ -438,11 +438,11 @@ void* in_front_of(void* found) {
 
 constexpr StandIn kInjection = {"InitializeInjectionNvtx2", in_front_of};
 
-// Not where NVTX has loaded this object into a process that runs without Cistern, as a child that
-// inherited the variable may: then the C library came before it.
+// False if NVTX has loaded this object into a process that runs without Cistern, such as a child
+// that inherited the variable: then the C library comes before this object.
 bool preloaded() { return definition_after_us("dlsym") != nullptr; }
 
-// An absolute name: the program may change its directory before it uses NVTX.
+// Sets an absolute path: the program may change its directory before it uses NVTX.
 void name_this_object() {
   char path[PATH_MAX];
   const link_map* self = object_of(reinterpret_cast<const void*>(&name_this_object));
@@ -461,8 +461,8 @@ void child_after_fork() {
 
 bool ranges_on() { return switched_on.load(std::memory_order_acquire); }
 
-// A child may be forked before the first CUDA call, and go on to use NVTX: this is not Part's
-// in_child.
+// Registers a fork handler of its own, not Part's in_child: a child may be forked before the first
+// CUDA call, and go on to use NVTX.
 void switch_ranges_on() {
   if (!preloaded() || switched_on.exchange(true)) return;
   at_fork(nullptr, nullptr, child_after_fork);

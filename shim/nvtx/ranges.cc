@@ -21,11 +21,11 @@ using alloc::Phases;
 
 constinit Phases the_phases{};
 
-// Whether a name matches is found once for each. Demand-paged: few names take few pages.
+// The result of the match, kept for each name. Demand-paged: few names take few pages.
 enum : uint8_t { kUnknown, kMatches, kDiffers };
 constinit std::atomic<uint8_t> matches[alloc::Names::kMostNames + 1]{};
 
-// The automatic phase that begins where one ends is told by that end.
+// An automatic phase that begins when another phase ends gets no line of its own.
 void tell(const char* what, uint32_t run) {
   if (run == 0 || !log_enabled(config::LogLevel::kDebug)) return;
   log(config::LogLevel::kDebug, "phase %u %s: %s", run, what,
@@ -67,8 +67,8 @@ bool graph_is_open(uint32_t run) { return phases_on() && the_phases.is_open(run)
 
 void synchronisation_point() { tell("ended", the_phases.synchronised()); }
 
-// Locks are taken in this order: the one of the list, that of a thread, then those of the tree, of
-// the names and of the phases. `phases` is guarded by the phases' own.
+// Lock order: the list, a thread, then the tree, the names and the phases. `phases` is guarded by
+// the lock of the phases.
 struct ThreadRanges {
   alloc::Mutex mutex;
   alloc::RangeStack stack;
@@ -90,13 +90,14 @@ constinit pthread_key_t end_of_thread{};
 constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
 constinit bool have_key = false;
 
-// With its lock held. Another thread may do this, as any may end a range that was started.
+// Caller holds the thread's lock. May run in another thread, as any may end a range that was
+// started.
 void show(ThreadRanges& thread) {
   std::atomic_ref(*thread.shown).store(thread.stack.range(), std::memory_order_relaxed);
 }
 
-// A key's destructor that runs after this one may use NVTX again. The thread is in no range then:
-// nobody would see its second end.
+// The destructor of another key may run later and use NVTX again. The thread then counts as in no
+// range, since nothing would notice its second end.
 void thread_ends(void* ranges) {
   this_thread.ranges_over = true;
   auto* thread = static_cast<ThreadRanges*>(ranges);
@@ -131,7 +132,7 @@ void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 
   return this_thread.ranges = thread;
 }
 
-// The user chooses CISTERN_GRAPH_RANGE among these.
+// Logs each new range: the user chooses CISTERN_GRAPH_RANGE from these lines.
 [[gnu::noinline]] void tell_range(uint32_t range) {
   if (!log_enabled(config::LogLevel::kDebug)) return;
   const uint32_t parent = tree.parent_of(range);
@@ -139,7 +140,7 @@ void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 
       names().text(tree.name_of(range)));
 }
 
-// With the thread's lock held.
+// Caller holds the thread's lock.
 Entry entry_of(ThreadRanges& thread, uint32_t domain, uint32_t name, uint64_t start,
                uint32_t* added) {
   const auto [range, is_new] = tree.range(thread.stack.range(), name);
@@ -167,7 +168,7 @@ bool end_here(ThreadRanges& thread, uint64_t start) {
   return true;
 }
 
-// The calling thread's; nullptr where there is no memory or the thread's end could not be noticed.
+// The calling thread's; nullptr if there is no memory, or if the thread's end would not be noticed.
 ThreadRanges* own_ranges() {
   ThreadRanges* thread = this_thread.ranges;
   return thread != nullptr ? thread : make_own_ranges();
@@ -250,8 +251,8 @@ void end_domain(uint32_t domain) {
   }
 }
 
-// Those of the other threads, which do not exist here, stay mapped: the list may be half changed.
-// Their phases are over.
+// The other threads do not exist in the child. Their records stay mapped, since the list may be
+// half changed. Their phases are over.
 void reset_ranges_after_fork() {
   list_mutex.reset();
   tree.reset_after_fork();
@@ -289,8 +290,8 @@ void phase_block_not_freed(const alloc::LiveBlocks::Block& block) {
 
 }  // namespace cistern::shim
 
-// The markers of the installed header (cistern.h), as programs call them. Not including it: its
-// declarations are weak, and its macros stand for calls.
+// The markers of the installed header (cistern.h), as programs call them. The header is not
+// included: its declarations are weak, and its macros stand for calls.
 extern "C" {
 
 [[gnu::visibility("default")]] void cistern_graph_begin(const char* name) {
