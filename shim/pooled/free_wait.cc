@@ -250,7 +250,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
                        CUdeviceptr address) {
   FreeWait wait;
   look_for_unknown_links();  // before the pass: it may close the gate
-  const GatePass pass;       // and no end of the thread while it visits the context
+  const GatePass pass;       // and no cancellation of the thread during the visit
   if (!goes_to_a_pool(pool, chunk, address)) return wait;
   std::optional<Visit> visit(std::in_place, owner);
   if (!visit->open()) return wait;
