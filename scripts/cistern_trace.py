@@ -40,7 +40,7 @@ class NoTool(Exception):
     """No cistern-trace that can be used; one line says where it was looked for."""
 
 
-# The characters that config/text.h hides, and bytes that were no UTF-8.
+# The characters that config/text.h hides, and bytes that were not UTF-8.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -151,7 +151,7 @@ def read(path, home=None):
     recording = Recording()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as tool:
         for line in tool.stdout:
-            if line.endswith("\n"):  # or it was cut short
+            if line.endswith("\n"):  # else the line was cut short
                 recording._add(json.loads(line))
         said = tool.stderr.read()
     if tool.returncode == 0:
