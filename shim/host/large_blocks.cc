@@ -47,7 +47,7 @@ constinit thread_local uintptr_t left_for_hook = 0;
 namespace {
 
 constexpr size_t kMostKept = size_t{32} << 20;   // bytes, including the excess of blocks in use
-constexpr size_t kMostExcess = size_t{8} << 20;  // of those
+constexpr size_t kMostExcess = size_t{8} << 20;  // the part of it that may be excess
 constexpr size_t kLeastBytes = size_t{64} << 10;
 constexpr int kPlaces = 256;
 constexpr int kDoubling = 4;             // size classes per doubling

@@ -163,7 +163,7 @@ uint64_t tokens_answered() { return answered.load(std::memory_order_relaxed); }
 void reset_exports_after_fork() {
   mutex.reset();
   arena.reset_after_fork();
-  chunks = {};  // the parent's
+  chunks = {};  // they are the parent's
   name_count.store(0);
 }
 

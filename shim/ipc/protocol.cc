@@ -27,7 +27,7 @@ constexpr uid_t kNone = static_cast<uid_t>(-1);  // is no user's id
 // The overflow id: several users may have it here.
 constinit std::atomic<uid_t> shared_id{kUsualOverflowId};
 
-// One line that maps every id to itself or another one: first id here, first id outside, how many.
+// Whether one line of uid_map maps all ids. Its fields: first id here, first id outside, count.
 bool all_are_mapped() {
   constexpr uint64_t kAllIds = UINT32_MAX;
   char text[64];

@@ -74,7 +74,7 @@ void IpcLines::close_all() {
 
 namespace {
 
-constexpr uint64_t kPauseNs = 1'000'000'000;  // alone() is asked at least as often
+constexpr uint64_t kPauseNs = 1'000'000'000;  // alone() is checked at least this often
 
 constinit alloc::Mutex starting;
 constinit OwnSocket socket_{};

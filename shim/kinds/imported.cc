@@ -20,8 +20,8 @@
 namespace cistern::shim {
 namespace {
 
-// Why a block of another process could not be opened, in one line of the log for each reason. The
-// program gets CUDA's code.
+// Why a block of another process could not be opened. The log gets one line for each reason, the
+// program CUDA's code.
 const char* reason(IpcReply reply, bool other_network) {
   switch (reply) {
     case IpcReply::gone:

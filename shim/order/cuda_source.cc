@@ -193,7 +193,7 @@ bool CudaSource::settle_clean_releases() {
   const GatePass pass;
   const alloc::CountedIn at_work(at_work_);
   if (!pass || !may_touch_context()) return false;
-  if (!unsettled_.exchange(false)) return false;  // first: a release meanwhile sets it again
+  if (!unsettled_.exchange(false)) return false;  // cleared first: a new release sets it again
   const ContextScope scope(context_);
   const bool settled = scope && noted(driver().cuCtxSynchronize(), context_) == CUDA_SUCCESS;
   if (!settled) unsettled_.store(true);

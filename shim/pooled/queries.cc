@@ -22,7 +22,7 @@ bool in_a_unit(CUdeviceptr address) {
   return ours(address, &chunk) && chunk->is() == alloc::Role::range;
 }
 
-constexpr uint64_t kQuarantineShare = 8;  // of the device
+constexpr uint64_t kQuarantineShare = 8;  // a quarantine may take 1/8 of the device
 
 // The thread that answers importers calls these two as well. The first makes no driver call.
 bool held_at(uint64_t address, HeldBlock* out) {

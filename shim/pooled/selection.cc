@@ -27,7 +27,7 @@ struct Entry {
   const char* setting;
   std::string_view text;
   enum class Kind : uint8_t { glob, backward, operators } kind;
-  bool keeps_out;  // else: lets in
+  bool keeps_out;  // false: lets in
   std::atomic<uint64_t> matched;
 };
 

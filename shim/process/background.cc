@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kGatherNs = 1 * kMs;          // after a ring: one round for a burst of frees
 constexpr uint64_t kStopNs = 100 * kMs;          // stop_background() waits no longer
-constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is asked at least as often
+constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is checked at least this often
 constexpr int kQuietRounds = 8;                  // without work; then the thread ends
 constexpr uint64_t kQuietPauseNs = 1000 * kMs;   // or, if it is kept, pauses this long
 

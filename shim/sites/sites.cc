@@ -29,9 +29,9 @@ namespace {
 // --- the file whose code is at an address, as long as it is loaded
 
 struct CodeAddress {
-  uint64_t address;  // given
+  uint64_t address;  // set by the caller
   uint32_t file;     // the number of its path (names()); 0: no file's
-  uint64_t offset;   // the address as that file's symbol table counts
+  uint64_t offset;   // the address in that file's symbol table
 };
 
 struct Search {

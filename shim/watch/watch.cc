@@ -26,7 +26,7 @@ bool captured(Memory memory, CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// A context with a pool is remembered by the thread.
+// The current context if it has a pool. The thread remembers it.
 const Context* pooled_context() { return active() ? current_context() : nullptr; }
 
 uint64_t context_of_call(const Context* pooled) {

@@ -21,18 +21,18 @@ struct KeptPool {
   bool is_default;
   Whose whose;
   bool was_set;    // the program set its threshold
-  uint64_t birth;  // the driver gives a new pool the handle of one that it destroyed
+  uint64_t birth;  // tells this pool from a destroyed one with the same handle
   std::atomic<int> visitors;
   std::atomic<uint64_t> told;  // the threshold that we set in the driver
   // High-water marks of use that resets removed from the driver: those that our resets hid from the
   // program, and those that the program's resets hid from the next look.
   std::atomic<uint64_t> high_hidden_by_us, high_hidden_by_program;
-  uint64_t before;  // most used up to the last look; one look at a time
+  uint64_t before;  // peak use up to the last look; one thread looks at a time
 };
 
 namespace {
 
-constexpr int kMaxPools = 256;                  // further ones are left alone
+constexpr int kMaxPools = 256;                  // more pools are left alone
 constexpr uint64_t kLookNs = 500'000'000;       // between looks; two of these are "lately"
 constexpr uint64_t kPauseNs = kLookNs / 4;      // between two rounds
 constexpr uint64_t kStep = uint64_t{32} << 20;  // by which pools grow and shrink
@@ -164,7 +164,7 @@ void put_to_sleep(const PoolVisit& visit) {
   visit.tell(0);
 }
 
-// Caller holds the mutex. nullptr: there are too many.
+// Caller holds the mutex. nullptr: there are too many pools.
 KeptPool* add(CUmemoryPool handle, CUdevice device, bool is_default, Whose whose) {
   for (KeptPool& pool : pools) {
     if (pool.whose != Whose::nobodys || pool.visitors.load() != 0) continue;

@@ -80,7 +80,7 @@ FreeWaitReason why_forbidden(const Context& owner) {
   return reclaim.tied(owner.number) ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
-// What forbids all debts, in every context.
+// What forbids debts in every context.
 FreeWaitReason why_never() {
   if (policy().free_sync != config::FreeSync::kAuto) return FreeWaitReason::setting;
   if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
