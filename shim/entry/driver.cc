@@ -39,7 +39,7 @@ constexpr size_t kMostPassing = 1024;
 struct Found {
   Driver driver;
   link_map* library;
-  Known known[2 * kHooks];  // sorted: the driver's, and tools' that hooks call
+  Known known[2 * kHooks];  // sorted: the driver's own, and those of tools that hooks call
   size_t known_count;
   const void* passing[kMostPassing];  // the driver's functions that need no hook, sorted
   size_t passing_count;
@@ -102,7 +102,7 @@ void* next_definition(void* own, void* next, const char* symbol) {
   return object_of(next) == object_of(tools_dlsym) ? next : own;
 }
 
-// Notes the functions that the driver exports without a hook.
+// Notes the functions of the driver that have no hook.
 void see_exports(Found& out) {
   const auto see = [](void* data, const char* name, void* address) {
     Found& into = *static_cast<Found*>(data);

@@ -42,8 +42,8 @@ bool driver_has(const char* name) {
   return has;
 }
 
-// What a look-up returns for a driver function that has no hook and is not on the pass list.
-// nullptr: the real look-up answers.
+// What a look-up returns for a driver function that has no hook and is not on the pass list: a
+// trampoline if Cistern does not know the function. nullptr: the real look-up answers.
 void* claim_unknown(void* handle, const char* name, const char* version, const void* caller) {
   if (!config::is_driver_name(name) || passes(name) || in_driver(caller)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);

@@ -187,7 +187,7 @@ bool codec_look_is_due() {
 }
 
 // Whether a codec is loaded, and anything was loaded since the last call. Most processes have no
-// codec, so their objects' symbols are never checked.
+// codec, so no object's symbols are checked for links to one.
 bool any_new_codec() {
   struct Search {
     unsigned long long loaded;
@@ -270,7 +270,7 @@ UnknownCounts unknown_counts() {
 }  // namespace cistern::shim
 
 // Called by the second half of trampoline `i`; returns the function to jump to. Another thread may
-// call the same function while this one is in here; both report it before their call.
+// begin the same call while this one is in here. Both then assume the effects before their call.
 extern "C" [[gnu::visibility("hidden")]] void* cistern_first_call(uint32_t i) {
   using namespace cistern::shim;
   const int error = errno;

@@ -150,8 +150,7 @@ CUresult destroy_array(CUmipmappedArray array) {
 
 constexpr auto kMemory = alloc::Memory::array;
 
-// Reads the description only if a recording needs it. A null pointer is left to the driver to
-// refuse.
+// Reads the description only if calls are watched. A null pointer is left to the driver to refuse.
 uint64_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR* desc, unsigned levels) {
   return !watching() || desc == nullptr ? 0 : element_bytes(*desc, levels);
 }

@@ -153,7 +153,8 @@ void look_at_source(CUdeviceptr, Source source, size_t bytes, Others...) {
   }
 }
 
-// Whether the argument of a copy or a fill may be an address of host memory.
+// Whether the host sees what a copy or a fill does: whether this argument may be an address of host
+// memory.
 template <typename Argument>
 bool shows(const Argument& argument) {
   if constexpr (std::is_same_v<Argument, CUdeviceptr>) {
@@ -286,8 +287,8 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
 }
 
-// Work that was submitted quietly has not been checked for visibility yet. Its quiet state has
-// ended since, so the check is made now.
+// Work that was submitted quietly has not been checked for visibility: no work could be visible, or
+// the work counted as that of several threads. That has ended since, so the check is made now.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
   const bool quietly = how == Handed::quietly;

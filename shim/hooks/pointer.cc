@@ -150,8 +150,8 @@ uint64_t id_of_units(const Place& place) {
   return highest;
 }
 
-// Attributes for which the driver answers differently for mapped memory than for memory of
-// cuMemAlloc. Such memory never has a handle to export (pooled/queries.h).
+// Replaces the attributes that the driver answers differently for mapped memory than for memory of
+// cuMemAlloc. The program cannot get a handle to export of either (pooled/queries.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!place.in_units()) return;
   switch (attribute) {

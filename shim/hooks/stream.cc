@@ -52,8 +52,8 @@ CUresult waited(CUresult result) {
 }
 
 // With the driver alone, a free of this thread would have waited for this work; its debt is waited
-// for here. Another thread may query before the debt has passed. It gets the driver's answer,
-// unless the thread that freed has ended.
+// for here. Another thread could then have made its query while that free still waited. So it gets
+// the driver's answer, unless the thread that freed has ended.
 template <typename Function, typename... Arguments>
 CUresult ask_if_done(Function* real, Arguments... arguments) {
   const CUresult result = ask(real, arguments...);

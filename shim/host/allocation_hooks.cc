@@ -60,7 +60,7 @@ void fill_from(void* block, size_t first, size_t end) {
 }
 
 // A block that moves is filled before its old contents are copied into it. Zeroed memory is not
-// filled; only calloc's is zeroed no further than the requested bytes.
+// filled. calloc() promises zeros for the requested bytes only, so the rest of its block is filled.
 void allocated(void*, int kind, void* block, uintptr_t answer, uintptr_t arguments[3]) {
   const bool zero =
       (kind == kMallocx && zeroed(arguments[1])) || (kind == kRallocx && zeroed(arguments[2]));

@@ -77,7 +77,7 @@ bool gives_back(const char* name) {
   return verb != nullptr && (strcmp(verb, ".purge") == 0 || strcmp(verb, ".decay") == 0);
 }
 
-// The same by the numbers that jemalloc has for the parts of a name.
+// The same for a name in the form of numbers (mallctlnametomib()).
 bool gives_back(const size_t* mib, size_t length) {
   constexpr size_t kParts = 3;
   if (length != kParts) return false;

@@ -2,8 +2,9 @@
 // The seam to jemalloc. Two moments matter:
 //
 //   its first call    jemalloc reads its configuration by secure_getenv("MALLOC_CONF"), makes its
-//                     first arena, and registers its fork handlers. The linker's --wrap leads both
-//                     calls here. The second sets the extent hooks, of this arena and of later ones
+//                     first arena, and registers its fork handlers by pthread_atfork(). The
+//                     linker's --wrap leads these two calls here. The second one sets the extent
+//                     hooks, of this arena and of later ones
 //   any thread, later jemalloc calls the hooks, some of them with its own locks held. When it sets
 //                     itself up for a new thread, --wrap leads that call here as well
 //
@@ -249,9 +250,10 @@ constinit extent_hooks_t hooks = {.alloc = extent_alloc,
                                   .split = extent_split,
                                   .merge = extent_merge};
 
-// With opt.retain on, jemalloc's requests may grow without end. It is on if the user set it, or if
-// jemalloc's first call came before the C library had the environment. Then jemalloc works without
-// the pool.
+// jemalloc works without the pool if it may retain memory that comes back to it (opt.retain), since
+// its requests may then grow without end. That is so if the user set the option. It may also be so
+// if jemalloc works as it was built: its first call came before the C library had the environment,
+// or Cistern is inactive.
 void serve_jemalloc() {
   if (!configured || retains) return;
   const HostPolicy wanted = policy_of(policy());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both kinds of blocks are served in jemalloc's internal calls, which the linker's --wrap redirects
-// here: those that allocate and free the pages of a large block. The lock is a leaf: no call is
-// made with it held.
+// here: those that allocate and free the pages of a large block. The lock is a leaf: no other lock
+// is taken while it is held, and jemalloc is not called.
 #include "shim/host/large_blocks.h"
 
 #include <jemalloc/jemalloc.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of the malloc family that jemalloc lacks, and members that must keep errno when there is
-// no memory, because programs check it. If the C library served the former, our free() would get
-// its blocks, or its free() ours. If another object's malloc comes first and lacks one of them, the
-// C library serves the call (host_memory.h).
+// Members of the malloc family that jemalloc lacks, and members whose version in jemalloc does not
+// set errno if there is no memory. Programs check errno, so ours set it. If the C library served
+// the members that jemalloc lacks, our free() would get its blocks, or its free() ours. If another
+// object's malloc comes first and lacks one of all these, the C library serves the call
+// (host_memory.h).
 #include <jemalloc/jemalloc.h>
 
 #include <bit>

@@ -28,8 +28,8 @@ int unlock_beside_the_pool(uintptr_t start, uint64_t bytes) {
   host_pool().for_each_locked(
       start, bytes,
       [&](uintptr_t piece, uint64_t size) {
-        // If the program had locked it, each page was made resident. From now on it locks pages as
-        // they are touched.
+        // If the program had locked the piece, each of its pages was made resident. From now on
+        // pages are locked as they are touched.
         if (result == 0) host::pages::lock(piece, size, /*eager=*/false);
       },
       [&](uintptr_t piece, uint64_t size) {

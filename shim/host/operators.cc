@@ -22,8 +22,8 @@ void* allocate(size_t bytes, size_t alignment) {
   return std::has_single_bit(alignment) ? memalign(alignment, bytes) : nullptr;
 }
 
-// A caller of an operator has a C++ runtime, unless that is linked into the program and hidden
-// there.
+// A caller of an operator has a C++ runtime. nullptr: the runtime is linked into the program and
+// hidden there.
 template <typename Function>
 Function* of_runtime(const char* symbol) {
   return reinterpret_cast<Function*>(first_definition_beside("__cxa_throw", symbol));

@@ -18,8 +18,8 @@ namespace cistern::shim {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-// The question is repeated this often. Sending fails once the other process has ended: so its end
-// is seen.
+// The question is repeated this often. Sending it fails once the other process has ended, and only
+// that shows the end.
 constexpr uint64_t kAskAgainNs = 100 * kMs;
 constexpr uint64_t kFullPauseNs = kMs;  // the exporter's queue is full
 
@@ -76,8 +76,8 @@ bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
 // Whether a message that could not be sent may be sent later.
 bool queue_is_full() { return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM; }
 
-// Asks on the line, and repeats the question: a closed line refuses it. False: the line was closed,
-// and the caller may ask for another.
+// Asks on the line. Repeats the question, because a line that was closed meanwhile refuses it.
+// False: the line was closed, and the caller may ask for another.
 bool ask_on_line(Asking* a, IpcReply* reply) {
   a->on_line = a->socket.connect_to(a->line);
   bool heard = false;

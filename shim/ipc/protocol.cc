@@ -95,8 +95,8 @@ IpcFilter answers_of(const IpcProcess& process, uint64_t number) {
 
 namespace {
 
-// Both halves are compared before the only jump, so that the time to refuse a message reveals
-// neither. BPF loads in network order.
+// Both halves are compared before the one jump on their result, so that the time to refuse a
+// message reveals neither. BPF loads in network order.
 bool attach(int socket, const IpcFilter& filter) {
   uint32_t half[2];
   memcpy(half, &filter.word, sizeof half);

@@ -84,7 +84,7 @@ constinit IpcPools pools_{};
 constinit std::atomic<bool> ends{false};     // the process is ending
 constinit std::atomic<bool> calling{false};  // maybe inside a driver call
 
-// Replaces pools_.units.
+// Called in place of pools_.units: makes no driver call once the process is ending.
 bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* answer,
                           IpcFiles* files) {
   calling.store(true);
