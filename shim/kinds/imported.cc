@@ -97,7 +97,7 @@ void unmap_those_of_the_gone() {
   if (pass) unmap_all(take_left_over(nullptr));
 }
 
-// Closes a chunk that was opened although there is a mapping of it already, or that does not serve.
+// Closes a chunk that was opened although there is a mapping of it already, or that is of no use.
 // If the close fails, the error may belong to earlier work, and the chunk may be closed
 // nevertheless. The close is repeated only if no mapping needs the driver's count of opens.
 void close_surplus(const Mapping& opened) {

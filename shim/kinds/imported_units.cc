@@ -39,8 +39,8 @@ CUresult map_file(int file, CUdeviceptr address, uint64_t bytes) {
 }
 
 // The peers with access were determined for the current device, but the memory may be on another.
-// The driver refuses a list with a device that cannot have access. Then only the own device gets
-// access.
+// The driver refuses a list with a device that cannot have access. Then only the current device
+// gets access.
 CUresult give_access(const MappedUnits& units) {
   CUmemAccessDesc list[64];
   CUdevice own = 0;

@@ -25,7 +25,8 @@ constinit Phases the_phases{};
 enum : uint8_t { kUnknown, kMatches, kDiffers };
 constinit std::atomic<uint8_t> matches[alloc::Names::kMostNames + 1]{};
 
-// An automatic phase that begins when another phase ends gets no line of its own.
+// An automatic phase that begins when another one ends gets no "began" line: the other's "ended"
+// line stands for both.
 void tell(const char* what, uint32_t run) {
   if (run == 0 || !log_enabled(config::LogLevel::kDebug)) return;
   log(config::LogLevel::kDebug, "phase %u %s: %s", run, what,

@@ -58,7 +58,7 @@ uint64_t driver_free() {
   return driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
 }
 
-// Tells whether other threads of this process have moved memory to or from the driver meanwhile.
+// so_far(): no other thread of this process has moved memory to or from the driver meanwhile.
 class LoneMove {
  public:
   explicit LoneMove(CUdevice device) : ledger_(device_state(device).ledger) {}

@@ -23,7 +23,7 @@ CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) 
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }
 
-// Read as a type of our own, since the enumeration of an older header lacks some values.
+// Read as a type of our own, since the enumeration of an older header cannot hold some values.
 CisternAtomicReduction as_reduction(const CUstreamBatchMemOpParams& operation) {
   CisternAtomicReduction reduction;
   static_assert(sizeof reduction <= sizeof operation);

@@ -136,8 +136,8 @@ void peer_access_changed(CUcontext owner, bool on) {
   if (!worker.lives()) {
     const bool known = on && device >= 0 && device < kMaxDevices;
     if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
-    // Another of the unknown contexts may have access as well: it lasts until the last of them is
-    // gone.
+    // Another context of the crowd may have access as well. So the crowd's access is not taken away
+    // before its last context is gone.
     if (on && in_crowd(current)) set_reach(reached_one->number, kCrowd, /*on=*/true);
     return look_for_peers();
   }

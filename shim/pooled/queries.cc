@@ -34,7 +34,7 @@ bool held_at(uint64_t address, HeldBlock* out) {
   return true;
 }
 
-// Exports the units that the pool has there now; they may be another block's by then.
+// Exports the units that the pool has there now; they may be another block's already.
 bool files_of_units(const HeldBlock& block, uint32_t first, IpcAnswer* answer, IpcFiles* files) {
   alloc::Chunk* chunk;
   if (!ours(block.start, &chunk)) return true;

@@ -25,8 +25,8 @@ constexpr uint64_t kShortShare = 10;
 // Few sizes, which repeat, set at most this many bits.
 constexpr int kFewSizes = 8;
 
-// A single free waits at most this long before the bound gives way (waiting_memory.cc). Shorter
-// waits in a whole run are not worth a line.
+// A single free waits at most this long before the bound gives way (waiting_memory.cc). If the
+// waits of a whole run add up to less, they are not worth a line.
 constexpr uint64_t kHeldBackNs = 1'000'000'000;
 
 // The waits of frees are worth a line if they take at least this share of the run, and this long in

@@ -31,7 +31,7 @@ namespace {
 struct CodeAddress {
   uint64_t address;  // set by the caller
   uint32_t file;     // the number of its path (names()); 0: no file's
-  uint64_t offset;   // the address in that file's symbol table
+  uint64_t offset;   // the address as that file's symbol table gives it
 };
 
 struct Search {

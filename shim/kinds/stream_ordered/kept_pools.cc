@@ -27,7 +27,7 @@ struct KeptPool {
   // High-water marks of use that resets removed from the driver: those that our resets hid from the
   // program, and those that the program's resets hid from the next look.
   std::atomic<uint64_t> high_hidden_by_us, high_hidden_by_program;
-  uint64_t before;  // peak use up to the last look; one thread looks at a time
+  uint64_t before;  // peak use between the last two looks; one thread looks at a time
 };
 
 namespace {
@@ -280,7 +280,8 @@ constexpr BackgroundWork kWork{.round = round,
                                .calls_driver = true,
                                .keeps_thread = false};
 
-// True if memory may be kept: the background thread trims it, or a fixed threshold bounds it.
+// True if memory may be kept: the background thread trims it, or a fixed threshold bounds it. False
+// is noted for good (`without`).
 bool attended() {
   if (tending.exchange(Tending::tended) == Tending::tended) return true;
   if (!automatic() || attend(/*now=*/false, &kWork)) return true;

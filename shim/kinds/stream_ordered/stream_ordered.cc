@@ -95,8 +95,8 @@ uint64_t free_on(CUcontext context, CUdevice device) {
 // driver's pool has the memory. The device's free memory is not queried at each call: there is
 // enough as long as less than half of the last result was requested since. Memory that no work can
 // touch goes back without a wait. If the request is still larger than the device's free memory, all
-// idle memory goes back: that waits for the debts of earlier frees as long as the driver might, and
-// 0.2 s for other work.
+// idle memory goes back. That waits for the work before the newest free as long as a free of the
+// driver may take (Deadlines::kRelease), and 0.2 s for other work.
 void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   if (!active()) return;
   const bool pools_keep = keeps_pools() && several_pools_keep();
@@ -111,8 +111,8 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   if (free >= bytes + kPoolStep) return;
   const bool in_pool = pool_has(pool, device, bytes), fits = free >= bytes + alloc::kDriverPage;
   if (in_pool && fits) return;
-  // The pool's free memory may lie in pieces that are too small for the request. With the driver
-  // alone, earlier frees would be over by now, so their debts are paid first.
+  // The pool's free memory may lie in pieces that are too small for the request. Then ours must go
+  // back. With the driver alone, earlier frees would be over by now, so their debts are paid first.
   if (in_pool) pay_for_release();
   release_clean_memory_of(device);
   // The driver serves the request even from less than one step if that is enough. If it is not, the
@@ -245,9 +245,9 @@ class FreeInDriver final : public alloc::OrderedFree {
   CUstream stream_;
 };
 
-// Apart from refusal_of_free(), cuda.h names no memory that cuMemFreeAsync would refuse. A pool
-// block freed this way waits for all earlier work, which is more than the stream's; the driver must
-// never see the block.
+// cuda.h names no memory that cuMemFreeAsync would refuse, except in the cases of
+// refusal_of_free(). So the program may free a block of the pools this way. The block waits for all
+// earlier work, which is more than the stream's; the driver must never see it.
 template <typename Kind>
 CUresult free_pooled(FreeAsync real, alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
   const CUresult refused = refusal_of_free<Kind>(stream);

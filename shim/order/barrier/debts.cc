@@ -39,7 +39,7 @@ constinit uint64_t records = 0;
 constinit std::atomic<bool> covers_others{false};   // the debts may cover other threads' work
 constinit std::atomic<bool> waited_in_vain{false};  // a thread gave up waiting for another's debts
 constinit std::atomic<bool> process_ends{false};
-constinit std::atomic<int> waiting{0};             // threads waiting for debts; no debt begins now
+constinit std::atomic<int> waiting{0};             // threads waiting for debts; no debt begins then
 constinit std::atomic<int> held_up{0};             // of these, threads that wait for the debtor
 constinit std::atomic<unsigned> frees_to_wait{0};  // before a free leaves a debt again
 
@@ -67,8 +67,8 @@ bool threads_work_at_once() {
   return left != 0;
 }
 
-// What forbids a debt now. Code that changes one of these conditions pays the debts afterwards. The
-// exception are ties, since the streams of the other context wait for the debt as well.
+// What forbids a debt now. Code that changes one of these conditions pays the debts afterwards.
+// Ties are the exception, since the streams of the other context wait for the debt as well.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
   const bool at_once = threads_work_at_once();
@@ -132,7 +132,7 @@ void close_open_debts() {
     Debt& debt = context.debt;
     if (debt.open_for.exchange(0, std::memory_order_seq_cst) == 0) return;
     const Visit visit(context);
-    if (!visit.open()) return;  // the thread that ends it waits for its work
+    if (!visit.open()) return;  // the thread that ends the context waits for its work
     debt.ticket = shared().reclaim.close();
     const CUresult recorded =
         noted(driver().cuCtxRecordEvent(visit.handle(), debt.event), visit.handle());
@@ -188,8 +188,8 @@ Wait* find_wait(CUstream stream, CUcontext context) {
   return nullptr;
 }
 
-// A capturing stream need not wait: captured calls are not work yet, and the launch of the graph
-// will wait.
+// Whether the stream captures. If so, it need not wait: captured calls are not work yet, and the
+// launch of the graph will wait.
 bool is_captured(CUstream stream) {
   return capture_gate().capturing() && capture_gate().capturing(stream);
 }

@@ -76,9 +76,10 @@ bool any_visible_work(const Context& context) {
 
 namespace {
 
-// Whether other contexts may have visible work, or work of other threads. This also counts work
-// that no event follows. Another thread's work may need that thread to end, and this thread may
-// have ended by then. In a context that was never seen empty, the thread of the work is unknown.
+// Whether other contexts may have visible work, even work that no event follows, or work of other
+// threads. Another thread's work counts because it may finish only with the help of that thread. If
+// the calling thread left a debt behind such work and ended, that thread would wait for the debt
+// without a limit (debts.h). In a context that was never seen empty, the work's thread is unknown.
 bool others_may_show(CUcontext own) {
   const ThreadId me = this_thread_id();
   bool any = false;

@@ -16,9 +16,10 @@ namespace {
 
 struct GraphRecord {
   GraphRecord* next;
-  uint64_t key;       // the handle
-  CUcontext context;  // of the capture, or the one current at the instantiation of a graph never
-                      // seen; nullptr: of none in particular
+  uint64_t key;  // the handle
+  // The context of the capture, or the context that was current when an unknown graph was
+  // instantiated; nullptr: none in particular.
+  CUcontext context;
   alloc::Epoch begin;
   alloc::GraphLife life;
 };

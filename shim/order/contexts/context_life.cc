@@ -65,9 +65,9 @@ Device& device_in_use(CUdevice device) {
 
 // One round of the background thread (process/background.h) over all pools, while the program makes
 // no call. True if there is more to do. It polls for memory that became clean, releases memory that
-// was idle for long, and does the work that frees deferred (ContextPool::work_in_background). It
-// makes no driver call while a capture is in progress, since each call passes the capture gate. It
-// makes none in a context that may be about to end, since the thread would count as a visitor.
+// was idle for long, and does the work that frees deferred (ContextPool::work_in_background). Each
+// of its driver calls passes the capture gate, so none is made while a capture is in progress. It
+// counts as a visitor of a context, so it makes none in a context that may be about to end.
 bool tend_all_pools() {
   bool more = false;
   for_each_context([&](Context& context) {
