@@ -174,6 +174,20 @@ class Plans(life.Life):
                     elif "CISTERN_FREE_SYNC" not in settings:  # what is clean then depends on the device
                         self.assertGreater(told["served"], 0)
 
+    def test_threads_of_two_devices_change_their_shapes_while_kernels_run(self):
+        devices, program = {"SIMCUDA_DEVICES": "2"}, self.program("planned_threads_lazy")
+        self.assertEqual(self.alone((program, "4"), devices), (0, "wrong: 0\n", ""))
+        rows = (4, {}), (4, {"CISTERN_FREE_SYNC": "false"}), (4, {"FLAGS_allocator_strategy": "auto_growth"}), (16, {})
+        for threads, policy in life.part(rows):
+            command = program, str(threads)
+            with self.subTest(threads=threads, policy=policy):
+                out, told = self.watched(*command, CISTERN_PLAN="auto", CISTERN_LOG="info", CISTERN_LOG_FILE="log.1",
+                                         **devices, **policy)
+                self.assertEqual(out, "wrong: 0\n")
+                for device in told:
+                    self.assertGreaterEqual(device["plan"]["made"], 3)  # one, and one for each new shape
+                    self.assertGreater(device["plan"]["served"], 0)
+
     def test_steps_in_phases_are_planned_whatever_lies_between(self):
         for mode, settings in (("marked", {}), ("ranges", {"CISTERN_GRAPH_RANGE": "step"})):
             with self.subTest(mode=mode):

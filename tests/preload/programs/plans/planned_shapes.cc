@@ -122,6 +122,6 @@ int main(int count, char** words) {
   for (CUstream& stream : g_streams) expect(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   run(count > 1 ? words[1] : "");
   for (const Block& block : g_kept) give_back(block);
-  std::printf("wrong: %d\n", g_wrong);
+  std::printf("wrong: %d\n", g_wrong.load());
   return g_wrong != 0;
 }

@@ -108,7 +108,7 @@ int main(int count, char** words) {
   }
   late.end();
   for (const Block& weight : weights) give_back(weight);
-  if (!until) std::printf("%u blocks, ", g_number);
-  std::printf("wrong: %d\n", g_wrong);
+  if (!until) std::printf("%u blocks, ", g_number.load());
+  std::printf("wrong: %d\n", g_wrong.load());
   return g_wrong != 0;
 }
