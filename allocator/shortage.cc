@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 
 namespace cistern::alloc {
 namespace {

@@ -17,8 +17,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "allocator/context_memory.h"
 
 namespace cistern::alloc {

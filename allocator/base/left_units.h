@@ -9,9 +9,9 @@
 #include <atomic>
 #include <utility>
 
-#include "allocator/base/arena.h"
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
+#include "allocator/base/records.h"
 #include "allocator/base/source.h"
 
 namespace cistern::alloc {

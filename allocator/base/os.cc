@@ -15,8 +15,6 @@
 #include <cstring>
 #include <system_error>
 
-#include "allocator/base/keep_errno.h"
-
 // Where a test preloads a clock of its own (tests/sim/include/simcuda/clock.h); null in every other
 // process.
 extern "C" {

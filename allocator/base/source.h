@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where chunks come from, and how the pools learn what work the device has finished: the seam
+// Where memory comes from, and how the pools learn what work the device has finished: the seam
 // between the pools and CUDA. The shim implements it with the driver (shim/order/cuda_source.h);
 // tests and benchmarks with plain host memory. Any thread may call any function, except that only
 // one thread at a time calls mark(), query() and forget() (reclaim.h). Every call may reach the
@@ -9,9 +9,19 @@
 #include <cstdint>
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/unit_source.h"
 
 namespace cistern::alloc {
+
+// How the driver rounds allocations. The pools follow it, so that they never take more of the
+// device than the driver alone would: large allocations take whole pages of 2 MiB, smaller ones
+// share such pages in granules of 512 bytes.
+inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;
+inline constexpr uint64_t kDriverSharesBelow = uint64_t{1} << 20;
+inline constexpr uint64_t kDriverGranule = 512;
+
+constexpr uint64_t round_up(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 // Result codes are the source's own and travel to the program unchanged (for CUDA: CUresult). Only
 // these mean something to the pools; the numbers are CUDA's.
@@ -39,6 +49,48 @@ class OrderedFree {
 
  protected:
   ~OrderedFree() = default;
+};
+
+// A physical allocation of UnitSource::unit_bytes(). 0: none.
+using Unit = uint64_t;
+
+// Physical memory apart from addresses, for the expandable pool: where units come from, and how
+// they get addresses. For CUDA: the virtual memory management calls (CUDA Driver API, "Virtual
+// Memory Management"); none of them is ordered by streams. What is unmapped must be clean
+// (allocator/reclaim/reclaim.h): neither earlier work nor a peer's may touch it any more. No call
+// needs a live context: units and ranges outlive it, and are given back after its end.
+class UnitSource {
+ public:
+  // The size of every unit in bytes, and the alignment of ranges: a power of two, 2 MiB or more. 0
+  // if the device has no such memory.
+  virtual uint64_t unit_bytes() = 0;
+
+  // Reserves a range of addresses, aligned to a unit, with no memory behind it.
+  virtual int reserve_addresses(uint64_t bytes, uint64_t* address) = 0;
+  // Frees the range. Nothing may be mapped in it.
+  virtual void free_addresses(uint64_t address, uint64_t bytes) = 0;
+
+  // An upper limit on the units that create() can give now, as far as the device knows.
+  virtual uint64_t most_units() { return UINT64_MAX; }
+
+  // Never returns kNotNow: if a capture forbids the call, the program gets the driver's code, as
+  // with MemorySource::obtain().
+  virtual int create(Unit* unit) = 0;
+  // The unit must not be mapped anywhere.
+  virtual void release(Unit unit) = 0;
+
+  // Maps the units side by side from `address` on, with access for the device and for its peers.
+  // Maps all of them or none.
+  virtual int map(uint64_t address, const Unit* units, uint32_t count) = 0;
+  // Unmaps the `count` units from `address` on. kNotNow during a capture. Any failure leaves all of
+  // them mapped.
+  virtual int unmap(uint64_t address, uint32_t count) = 0;
+  // As unmap(), for `bytes` of a context that is gone, even if another context has taken its place.
+  // Works in a capture too.
+  virtual int unmap_of_gone(uint64_t address, uint64_t bytes) = 0;
+
+ protected:
+  ~UnitSource() = default;
 };
 
 class MemorySource {

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/linked_list.h"
+#include "allocator/base/records.h"
 #include "allocator/base/ticket.h"
 #include "config/policy.h"
 

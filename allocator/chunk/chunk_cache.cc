@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/source.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {

@@ -13,12 +13,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/counted_in.h"
-#include "allocator/base/deadlines.h"
 #include "allocator/base/left_units.h"
-#include "allocator/base/movers.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
+#include "allocator/base/waits.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"

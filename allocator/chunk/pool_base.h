@@ -18,10 +18,10 @@
 
 #include <algorithm>
 
-#include "allocator/base/driver_rounding.h"
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/base/source.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/freed_queue.h"
 

@@ -11,9 +11,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/driver_rounding.h"
-#include "allocator/base/unit_source.h"
+#include "allocator/base/records.h"
+#include "allocator/base/source.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
 

@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "allocator/base/deadlines.h"
+#include "allocator/base/waits.h"
 #include "allocator/chunk/gather.h"
 
 namespace cistern::alloc {

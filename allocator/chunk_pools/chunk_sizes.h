@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/source.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {

@@ -8,7 +8,7 @@
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
 #include "allocator/base/left_units.h"
-#include "allocator/base/unit_source.h"
+#include "allocator/base/source.h"
 
 namespace cistern::alloc {
 

@@ -20,8 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/arena.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 #include "allocator/base/size_bins.h"
 
 namespace cistern::alloc::host {

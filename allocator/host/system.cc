@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "allocator/base/keep_errno.h"
 #include "allocator/base/os.h"
 
 #ifndef MADV_DONTNEED_LOCKED

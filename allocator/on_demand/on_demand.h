@@ -13,8 +13,8 @@
 
 #include <algorithm>
 
-#include "allocator/base/driver_rounding.h"
 #include "allocator/base/ledger.h"
+#include "allocator/base/source.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/on_demand/slab_pool.h"

@@ -13,8 +13,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/records.h"
+#include "allocator/base/source.h"
 #include "allocator/chunk/chunk.h"
 
 namespace cistern::alloc {

@@ -11,7 +11,7 @@
 // thread-safe: the lock of the pool protects it.
 #pragma once
 
-#include "allocator/base/linked_list.h"
+#include "allocator/base/records.h"
 #include "allocator/reclaim/graph_lives.h"
 #include "allocator/reclaim/stamped_list.h"
 

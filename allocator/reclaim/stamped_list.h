@@ -3,7 +3,7 @@
 // Not thread-safe: the owner's lock protects it.
 #pragma once
 
-#include "allocator/base/linked_list.h"
+#include "allocator/base/records.h"
 #include "allocator/base/ticket.h"
 
 namespace cistern::alloc {

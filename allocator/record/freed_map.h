@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "allocator/base/arena.h"
+#include "allocator/base/records.h"
 
 namespace cistern::alloc {
 

@@ -7,8 +7,7 @@
 
 #include <cstdint>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
+#include "allocator/base/records.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc {

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "allocator/base/keep_errno.h"
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {

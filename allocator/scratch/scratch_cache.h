@@ -14,11 +14,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
 #include "allocator/base/ledger.h"
-#include "allocator/base/linked_list.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {

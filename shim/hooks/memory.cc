@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/source.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"

@@ -11,7 +11,7 @@
 // (allocator/context_pool.h, mark_exported). Any thread.
 #include <algorithm>
 
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/source.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/imported.h"
 #include "shim/kinds/linear.h"

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 
 namespace cistern::shim {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/charges.h"
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
+#include "allocator/base/cap.h"
 #include "allocator/base/mutex.h"
-#include "allocator/base/shared_pages.h"
+#include "allocator/base/records.h"
 #include "shim/process/log.h"
 
 namespace cistern::shim {

@@ -3,10 +3,10 @@
 // of its device and counted for the report. A charge is made before the driver is asked and taken
 // back when the driver refuses; a record by address or handle finds it again at the free, from any
 // thread and with any current context. The driver places stream-ordered memory, and linear memory
-// below 1 MiB, side by side (allocator/base/shared_pages.h). Such memory is first charged with the
-// least it may take (nothing if it is uncertain whether it fits under the cap), and with the rest
-// once its address is known. The driver gives no address of arrays. Charges are kept only with a
-// cap or a report; otherwise each hook pays one branch.
+// below 1 MiB, side by side (allocator/base/cap.h). Such memory is first charged with the least it
+// may take (nothing if it is uncertain whether it fits under the cap), and with the rest once its
+// address is known. The driver gives no address of arrays. Charges are kept only with a cap or a
+// report; otherwise each hook pays one branch.
 //
 // Not charged, because the program does not hold them: nodes of graphs, memory imported from
 // another process (the exporter pays), host memory, arrays without memory of their own (sparse,

@@ -5,9 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 
 namespace cistern::shim {
 namespace {

@@ -3,9 +3,8 @@
 
 #include <atomic>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/order/ask.h"

@@ -19,7 +19,6 @@
 #include <atomic>
 
 #include "allocator/base/source.h"
-#include "allocator/base/unit_source.h"
 #include "shim/cuda_api.h"
 #include "shim/order/streams/events.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "allocator/base/counted_in.h"
+#include "allocator/base/waits.h"
 #include "shim/entry/driver.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/protocol.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/memory.h"
 
-#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "shim/entry/driver.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/ask.h"

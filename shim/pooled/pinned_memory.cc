@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"

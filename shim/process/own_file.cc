@@ -16,7 +16,6 @@
 #include <cstring>
 #include <ctime>
 
-#include "allocator/base/file_names.h"
 #include "allocator/base/os.h"
 #include "shim/process/no_cancel.h"
 

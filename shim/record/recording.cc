@@ -9,7 +9,6 @@
 #include <cstring>
 #include <ctime>
 
-#include "allocator/base/keep_errno.h"
 #include "allocator/base/os.h"
 #include "allocator/record/recorder.h"
 #include "shim/nvtx/ranges.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "allocator/base/keyed_table.h"
+#include "allocator/base/records.h"
 #include "allocator/record/freed_map.h"
 #include "shim/process/log.h"
 

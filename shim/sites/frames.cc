@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "allocator/base/keep_errno.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
 #include "allocator/record/symbols.h"
 #include "shim/entry/loader.h"
 #include "shim/process/log.h"

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "allocator/base/keep_errno.h"
+#include "allocator/base/os.h"
 #include "allocator/record/call_sites.h"
 #include "shim/process/names.h"
 #include "shim/process/no_cancel.h"

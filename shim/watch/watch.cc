@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/watch/watch.h"
 
-#include "allocator/base/keep_errno.h"
+#include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "allocator/base/file_names.h"
+#include "allocator/base/os.h"
 
 namespace cistern::alloc::tool {
 namespace {

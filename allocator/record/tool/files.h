@@ -19,7 +19,7 @@ bool read_file(const std::string& path, const char* what, std::vector<uint8_t>& 
 
 // Writes a new file that only its user can read, completely or not at all. It replaces a file or
 // link with that name; links are not followed. Descriptors and the devices of
-// allocator/base/file_names.h are written directly. Other devices and pipes are refused. On failure
+// allocator/base/os.h are written directly. Other devices and pipes are refused. On failure
 // false, with one line in `problem` that calls the file `what`.
 bool write_file(const std::string& path, const std::string& text, const char* what,
                 std::string& problem);

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "allocator/base/movers.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"

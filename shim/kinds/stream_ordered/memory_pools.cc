@@ -3,10 +3,9 @@
 
 #include <atomic>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
-#include "allocator/base/movers.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
+#include "allocator/base/waits.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"

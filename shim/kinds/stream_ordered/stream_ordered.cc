@@ -4,7 +4,7 @@
 #include <atomic>
 #include <type_traits>
 
-#include "allocator/base/driver_rounding.h"
+#include "allocator/base/source.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"

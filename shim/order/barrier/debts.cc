@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "allocator/base/counted_in.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/records.h"
 #include "allocator/reclaim/graph_lives.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"

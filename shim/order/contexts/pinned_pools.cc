@@ -5,9 +5,9 @@
 #include <cstring>
 #include <new>
 
-#include "allocator/base/counted_in.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/waits.h"
 #include "allocator/host/system.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/base/keyed_table.h"
+#include "allocator/base/records.h"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/base/shared_pages.h"
+#include "allocator/base/cap.h"
 
 #include <memory>
 #include <thread>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <random>
 
-#include "allocator/base/arena.h"
+#include "allocator/base/records.h"
 #include "tests/catch.h"
 
 namespace index_test {
