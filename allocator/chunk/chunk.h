@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "allocator/base/records.h"
-#include "allocator/base/ticket.h"
+#include "allocator/reclaim/tickets.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {

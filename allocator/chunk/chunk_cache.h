@@ -13,7 +13,6 @@
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/freed_queue.h"
 #include "allocator/reclaim/idle_release.h"
-#include "allocator/reclaim/recent_peak.h"
 
 namespace cistern::alloc {
 

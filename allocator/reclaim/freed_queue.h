@@ -2,7 +2,7 @@
 // The queue of one pool for freed blocks that may not be reused yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
-//   parked   because a live graph may use its address (parked.h)
+//   parked   because a live graph may use its address (graph_lives.h)
 //   garbage  kept back by a setting (garbage.h); once flushed, it waits
 //
 // Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
@@ -11,9 +11,9 @@
 #include <algorithm>
 
 #include "allocator/reclaim/garbage.h"
-#include "allocator/reclaim/parked.h"
+#include "allocator/reclaim/graph_lives.h"
 #include "allocator/reclaim/reclaim.h"
-#include "allocator/reclaim/stamped_list.h"
+#include "allocator/reclaim/tickets.h"
 
 namespace cistern::alloc {
 

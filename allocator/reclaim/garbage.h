@@ -17,7 +17,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
-#include "allocator/base/ticket.h"
+#include "allocator/reclaim/tickets.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {

@@ -36,8 +36,8 @@
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/source.h"
-#include "allocator/base/ticket.h"
 #include "allocator/reclaim/graph_lives.h"
+#include "allocator/reclaim/tickets.h"
 
 namespace cistern::alloc {
 

@@ -16,8 +16,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/ticket.h"
 #include "allocator/reclaim/reclaim.h"
+#include "allocator/reclaim/tickets.h"
 #include "shim/cuda_api.h"
 #include "shim/process/free_counts.h"
 #include "shim/process/thread.h"

@@ -14,7 +14,7 @@
 #include <atomic>
 
 #include "allocator/base/mutex.h"
-#include "allocator/base/ticket.h"
+#include "allocator/reclaim/tickets.h"
 #include "shim/cuda_api.h"
 #include "shim/entry/driver.h"
 #include "shim/process/background.h"

@@ -22,7 +22,7 @@
 // Each of the two has one lock, never held around a driver call.
 #pragma once
 
-#include "allocator/base/ticket.h"
+#include "allocator/reclaim/tickets.h"
 #include "shim/cuda_api.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context_slot.h"

@@ -5,7 +5,6 @@
 #include <random>
 #include <vector>
 
-#include "allocator/reclaim/parked.h"
 #include "tests/catch.h"
 
 namespace graph_lives_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/reclaim/recent_peak.h"
+#include "allocator/reclaim/idle_release.h"
 
 #include "tests/catch.h"
 

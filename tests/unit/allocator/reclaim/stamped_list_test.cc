@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/reclaim/stamped_list.h"
+#include "allocator/reclaim/tickets.h"
 
 #include <algorithm>
 #include <deque>
