@@ -1,17 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of one context. The policy selects it once, when the context is first seen. A visit
-// is one branch and no indirect call, because every request passes here. Any thread.
+// The strategy of one context, and the state that the pools of all contexts share. The policy
+// selects the strategy once, when the context is first seen. A visit is one branch and no indirect
+// call, because every request passes here. Any thread.
 #pragma once
 
 #include <atomic>
 #include <concepts>
 
+#include "allocator/chunk/index.h"
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/graph_arena/graph_arenas.h"
 #include "allocator/on_demand/on_demand.h"
-#include "allocator/shared.h"
+#include "allocator/on_demand/slab.h"
 
 namespace cistern::alloc {
+
+// The shared state of all pools of the process: the chunk layer's part, and the bookkeeping of
+// every strategy. Constant-initialised and, until the first block, untouched.
+struct Shared : SharedChunks {
+  SlabArena slabs;     // the default strategy's
+  BlockArenas blocks;  // the chunk strategies'
+
+  void reset_after_fork() {
+    SharedChunks::reset_after_fork();
+    slabs.reset_after_fork();
+    blocks.reset_after_fork();
+  }
+};
 
 // The functions of a strategy that ContextMemory, Shortage and IdleWork call. on_demand.h says what
 // each means.

@@ -14,10 +14,10 @@
 // think() is called by one thread at a time.
 #pragma once
 
+#include "allocator/any_strategy.h"
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/plan/auto_plan.h"
 #include "allocator/plan/replay.h"
-#include "allocator/shared.h"
 
 namespace cistern::alloc {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunk layer of one context, under every strategy: obtains chunks from the source and releases
-// them. It charges them to the cap, enters them into the index and counts them in the ledger. Its
-// cache holds the chunks that are freed or idle as a whole.
+// The chunk layer of one context, under every strategy, and the requests that reach it. It obtains
+// chunks from the source and releases them. It charges them to the cap, enters them into the index
+// and counts them in the ledger. Its cache holds the chunks that are freed or idle as a whole.
 //
 // Any thread. No lock is held while the source is called. A chunk that goes back stays in the index
 // as Role::released until the driver has taken it: otherwise a second free of its address could
@@ -19,9 +19,31 @@
 #include "allocator/chunk/chunk_cache.h"
 #include "allocator/chunk/fill.h"
 #include "allocator/chunk/index.h"
-#include "allocator/chunk/request.h"
 
 namespace cistern::alloc {
+
+// Which arena serves a request of a graph (graph_arena/graph_runs.h).
+struct ArenaPart {
+  uint8_t pool = 0;                           // 0: none
+  uint64_t first_chunk = 0, later_chunk = 0;  // least bytes of its first and of each later chunk
+  uint32_t noted = 0;                         // the request's place in Running::noted
+  bool grew = false;                          // for this request, but not to its known size
+};
+
+// One request on its way through ContextPool, a strategy and, if memory is short, Shortage. It
+// belongs to the calling thread.
+struct Request {
+  uint64_t bytes;              // requested by the program, > 0
+  unsigned shard;              // the caller's thread
+  bool pooled = true;          // false: a driver allocation of its own, if the driver has memory
+  uint64_t address = 0;        // the answer
+  bool whole = false;          // the answer is a whole chunk
+  bool ask_first = false;      // much was freed lately: first ask what has become clean
+  uint64_t room = 0;           // bytes to reserve behind it, for other members of its group
+  ArenaPart* arena = nullptr;  // for a request of a graph
+
+  bool in_arena() const { return arena != nullptr && arena->pool != 0; }
+};
 
 // The least time among the last 32 to 64 calls of a function, i.e. its time when nothing delays it.
 // Any thread, no lock; of two measurements noted at the same time one may be lost.

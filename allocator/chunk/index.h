@@ -112,8 +112,8 @@ class ToldSizes {
   std::atomic<uint64_t> sizes_[kMost] = {};  // 0: free, and so are those behind it
 };
 
-// The chunk layer's part of Shared (allocator/shared.h). Constant-initialised and, until the first
-// block, untouched. Any thread.
+// The chunk layer's part of Shared (allocator/any_strategy.h). Constant-initialised and, until the
+// first block, untouched. Any thread.
 struct SharedChunks {
   Index index;
   Reclaim reclaim;

@@ -142,7 +142,7 @@ class PoolBase {
  protected:
   // Begins a pool, also one that was used before; its counters start at 0. `here`: the place of its
   // chunks. `garbage`: nullptr if no setting keeps any. `gathers`: clean memory here is filled
-  // (gather.h). prepare() does the rest of the setup, with the lock and before any thread can find
+  // (fill.h). prepare() does the rest of the setup, with the lock and before any thread can find
   // the pool.
   template <typename Prepare>
   void begin(Ledger* ledger, Garbage* garbage, Place here, uint32_t party, bool gathers,

@@ -121,7 +121,7 @@ struct ChunkMap {
 
 uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kBlockGranule; }
 
-// For allocator/chunk/pool_base.h and gather.h.
+// For allocator/chunk/pool_base.h and fill.h.
 inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
 inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
 inline ChunkMap* bookkeeping_of(const ChunkBlock* block) { return block->map(); }

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "allocator/base/waits.h"
-#include "allocator/chunk/gather.h"
+#include "allocator/chunk/fill.h"
 
 namespace cistern::alloc {
 

@@ -1,20 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunk strategies (legacy, naive_best_fit, auto_growth, thread_local): few large chunks, with
 // every request a block inside one. They differ in the sizes of their chunks (chunk_sizes.h), in
-// when they merge neighbours, and in the number of pools: one, or one for each thread number
-// (thread_numbers.h). A freed block goes to the pool it came from, whichever thread frees it.
+// when they merge neighbours, and in the number of pools: one, or one for each thread number. A
+// freed block goes to the pool it came from, whichever thread frees it.
 //
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
 #include "allocator/base/ledger.h"
 #include "allocator/chunk/chunk_supply.h"
-#include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/block_pool.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
-#include "allocator/chunk_pools/thread_numbers.h"
 
 namespace cistern::alloc {
+
+inline constexpr unsigned kMostThreads = 256;
+
+// Small numbers for threads. Under the strategy thread_local each number has a pool of its own.
+// When a thread ends, the next thread that needs a number gets its number and pool. Lock-free; any
+// thread.
+class ThreadNumbers {
+ public:
+  // The number that all threads share once the others are taken. It is never released.
+  static constexpr unsigned kCommon = kMostThreads - 1;
+
+  // Takes the lowest free number, or kCommon.
+  unsigned acquire() {
+    for (unsigned word = 0; word < kWords; ++word) {
+      uint64_t seen = taken_[word].load(std::memory_order_relaxed);
+      while (~seen != 0) {
+        const auto bit = static_cast<unsigned>(std::countr_one(seen));
+        const unsigned number = word * 64 + bit;
+        if (number == kCommon) return kCommon;
+        if (taken_[word].compare_exchange_weak(seen, seen | uint64_t{1} << bit,
+                                               std::memory_order_acq_rel)) {
+          return number;
+        }
+      }
+    }
+    return kCommon;
+  }
+
+  void release(unsigned number) {
+    if (number == kCommon) return;
+    taken_[number / 64].fetch_and(~(uint64_t{1} << number % 64), std::memory_order_acq_rel);
+  }
+
+ private:
+  static constexpr unsigned kWords = kMostThreads / 64;
+
+  std::atomic<uint64_t> taken_[kWords] = {};
+};
 
 // The bookkeeping of the chunk strategies' pools, of all contexts. Any thread; not on hot paths.
 struct BlockArenas {

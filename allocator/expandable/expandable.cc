@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <new>
 
-#include "allocator/chunk/gather.h"
+#include "allocator/chunk/fill.h"
 
 namespace cistern::alloc {
 

@@ -25,8 +25,8 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "allocator/base/source.h"
+#include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/index.h"
-#include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/block_pool.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
 

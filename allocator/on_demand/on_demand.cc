@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "allocator/chunk/gather.h"
+#include "allocator/chunk/fill.h"
 
 namespace cistern::alloc {
 

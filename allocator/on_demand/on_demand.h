@@ -16,7 +16,6 @@
 #include "allocator/base/ledger.h"
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_supply.h"
-#include "allocator/chunk/request.h"
 #include "allocator/on_demand/slab_pool.h"
 
 namespace cistern::alloc {

@@ -227,7 +227,7 @@ struct alignas(512) Slab {
 };
 static_assert(sizeof(Slab) == 512);
 
-// For allocator/chunk/pool_base.h and gather.h.
+// For allocator/chunk/pool_base.h and fill.h.
 inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
 inline Slab* bookkeeping_of(const Block* block) { return Slab::of(block); }
 inline uint64_t asked_of(const Block* block) { return block->requested; }

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "allocator/any_strategy.h"
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
 #include "allocator/reclaim/garbage.h"
-#include "allocator/shared.h"
 #include "shim/cuda_api.h"
 #include "shim/process/log.h"
 

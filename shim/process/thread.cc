@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "allocator/chunk_pools/thread_numbers.h"
+#include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/on_demand/on_demand.h"
 #include "shim/process/settings.h"
 

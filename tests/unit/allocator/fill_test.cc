@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/chunk/gather.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 #include "tests/unit/allocator/filled_memory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/chunk_pools/thread_numbers.h"
+#include "allocator/chunk_pools/chunk_pools.h"
 
 #include <thread>
 #include <vector>
