@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "allocator/plan/observer.h"
+#include "allocator/plan/period.h"
 #include "allocator/plan/plan_file.h"
 
 namespace cistern::alloc::plan {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what a program repeats: the longest stretch of requests in which each has the same size as
-// the one a period before, and the same call site if that is known. Also finds the best beginning
-// for a period: where the fewest bytes are live, so that few blocks outlive it, and where a phase
-// begins, if there are phases.
-//
-// Any thread; nothing is kept. Without memory it reports that nothing repeats.
+// Finds what a program repeats, in requests that are remembered while it runs or that a recording
+// has: the longest stretch of requests in which each has the same size as the one a period before,
+// and the same call site if that is known. Also finds the best beginning for a period: where the
+// fewest bytes are live, so that few blocks outlive it, and where a phase begins, if there are
+// phases.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "allocator/base/mutex.h"
 #include "allocator/plan/problem.h"
 
 namespace cistern::alloc::plan {
@@ -27,6 +27,9 @@ struct Requests {
   std::span<const uint32_t> phases = {};   // the run of a phase, rising with time; 0: in none
 };
 
+// The two searches may be called by any thread; nothing is kept. Without memory they report that
+// nothing repeats.
+
 // False if nothing repeats. `to_the_end`: only what repeats up to the last request. Compares size
 // and origin. If less than half as much repeats this way as by size alone, it compares only sizes,
 // because a range's name or a stream may be new each time.
@@ -39,5 +42,82 @@ struct Begin {
   uint64_t before = 0;  // requests before the first whole period that begins there
 };
 bool find_begin(const Requests& requests, uint64_t calls, const Repeats& repeats, Begin* out);
+
+// Who requests memory, as far as it is known.
+struct Caller {
+  unsigned thread;  // its number
+  uint32_t phase;   // the run of its graph (record/phases.h); 0: it is in none
+  uint64_t origin;  // call site and range
+};
+
+// Requests in their order.
+struct Observed {
+  bool make(size_t requests) {
+    return lives.make(requests) && origins.make(requests) && phases.make(requests) &&
+           threads.make(requests);
+  }
+
+  Array<Lifetime> lives;
+  Array<uint64_t> origins;
+  Array<uint32_t> phases;
+  Array<uint16_t> threads;
+  uint64_t calls = 0;
+};
+
+// Remembers the last requests of a program, and for each the numbers of the calls that allocated
+// and freed it. auto_plan.h makes plans from them while the program runs. Once full, it forgets the
+// older half.
+//
+// Any thread; one lock. Owns its tables of 8 MiB, whose pages become resident as they are used.
+// Without memory for them it records nothing.
+class Observer {
+ public:
+  static constexpr uint32_t kMost = 1 << 17;  // requests
+
+  // Begins to record. False without memory.
+  bool start();
+  // Ends the recording and gives the tables back.
+  void stop();
+
+  // True if a look is due. Until look() is called, true again every kFirstLook requests, in case
+  // the caller could not look.
+  bool allocated(uint64_t bytes, const Caller& caller, uint64_t address);
+  void freed(uint64_t address);
+
+  // Whether a look is due: since the last look as many requests came as before it, or half of
+  // kMost.
+  bool due() const { return total_.load(std::memory_order_relaxed) >= look_at_; }
+
+  // Copies the remembered requests. Times are numbers of calls, from 0 to Observed::calls; a block
+  // that was not freed ends at Observed::calls. False if there are none, or without memory. Then
+  // decides when the next look is due.
+  bool look(Observed* out);
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  static constexpr uint32_t kFirstLook = 256, kBuckets = 1 << 17;
+  static constexpr uint64_t kLive = UINT64_MAX;
+
+  struct Seen {
+    uint64_t bytes, from, to, address;
+    Caller caller;
+    uint32_t next;  // in its bucket: the index plus 1
+  };
+
+  static uint32_t bucket_of(uint64_t address) {
+    return static_cast<uint32_t>(address * 0x9E3779B97F4A7C15 >> 40) & (kBuckets - 1);
+  }
+  void enter(uint32_t number);
+  void forget_half();
+
+  Mutex mutex_;
+  Array<Seen> seen_;
+  Array<uint32_t> buckets_;  // the last request there: the index plus 1
+  uint32_t count_;
+  std::atomic<uint64_t> total_;    // requests so far
+  std::atomic<uint64_t> look_at_;  // total_ at which a look is due
+  uint64_t calls_;
+};
 
 }  // namespace cistern::alloc::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/placement.h"
+#include "allocator/plan/packings.h"
 
 #include <algorithm>
 #include <cstring>

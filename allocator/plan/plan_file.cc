@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 
-#include "allocator/plan/array.h"
 #include "allocator/plan/problem.h"
 
 namespace cistern::alloc::plan {

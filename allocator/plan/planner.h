@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a plan: offsets for blocks whose lifetimes are known. First greedy packings, then exact
-// search on parts that are small enough, then packings under a sinking ceiling (refit.h). It ends
-// early at the lower bound. Lifetimes of different parts do not overlap.
+// search on parts that are small enough, then packings under a sinking ceiling (packings.h). It
+// ends early at the lower bound. Lifetimes of different parts do not overlap.
 //
 // Any thread may plan; each plan is one thread's. Without memory there is no plan. Once the budget
 // is spent, the best plan so far is the result.
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <span>
 
-#include "allocator/plan/array.h"
 #include "allocator/plan/problem.h"
 
 namespace cistern::alloc::plan {
@@ -40,5 +39,11 @@ struct Planned {
 
 // False without memory.
 bool plan(const Problem& problem, const PlannerOptions& options, Planned& out);
+
+// Level 0 of memory_optimize as a plan: memory goes only to blocks of exactly the same requested
+// size. So each size has places of its own, as many as its most live blocks at a time. Fewer are
+// never enough, so there is nothing to search. `lifetimes`: those that the problem was built from.
+// False without memory.
+bool plan_same_size(const Problem& problem, std::span<const Lifetime> lifetimes, Planned& out);
 
 }  // namespace cistern::alloc::plan

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/refit.h"
+#include "allocator/plan/packings.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "allocator/plan/greedy.h"
 
 namespace cistern::alloc::plan {
 namespace {

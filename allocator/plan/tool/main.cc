@@ -10,7 +10,6 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
-#include "allocator/plan/same_size.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
 #include "allocator/plan/tool/selection.h"

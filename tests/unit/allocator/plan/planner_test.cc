@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/plan/greedy.h"
+#include "allocator/plan/packings.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 

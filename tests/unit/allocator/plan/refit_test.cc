@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packings under a ceiling: no two blocks share a byte, and they end where they have to.
-#include "allocator/plan/refit.h"
+#include "allocator/plan/packings.h"
 
 #include <cmath>
 #include <vector>
 
-#include "allocator/plan/greedy.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 #include "tests/unit/test_clock.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans in which memory goes from block to block of the same size alone.
-#include "allocator/plan/same_size.h"
+#include "allocator/plan/planner.h"
 
 #include <map>
 
