@@ -10,7 +10,7 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
-#include "allocator/plan/tool/output.h"
+#include "allocator/plan/tool/tool.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace {

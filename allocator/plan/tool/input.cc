@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/tool/input.h"
+#include "allocator/plan/tool/tool.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 
-#include "allocator/plan/tool/table.h"
 #include "allocator/record/encoding.h"
 #include "allocator/record/tool/functions.h"
 #include "allocator/record/tool/lives.h"
@@ -16,133 +12,6 @@
 
 namespace cistern::alloc::plan {
 namespace {
-
-// A block that nothing frees lives to the end, after the last call.
-constexpr uint64_t kNeverFreed = UINT64_MAX;
-
-void end_lives(Input& out, uint64_t calls) {
-  out.calls = calls;
-  for (Lifetime& life : out.lives) {
-    if (life.to == kNeverFreed) life.to = calls;
-  }
-}
-
-class Lifetimes {
- public:
-  Lifetimes(Table& table, Input& out, std::string& problem)
-      : table_(table), out_(out), problem_(problem) {}
-
-  bool read() {
-    id_ = table_.column({"id", "buffer", "buffer_id"});
-    from_ = table_.column({"lower", "start", "begin"});
-    to_ = table_.column({"upper", "end"});
-    size_ = table_.column({"size"});
-    offset_ = table_.column({"offset"});
-    last_is_inside_ = table_.column({"upper"}) < 0;
-    if (id_ < 0 || from_ < 0 || to_ < 0 || size_ < 0) {
-      problem_ =
-          table_.refused("a table without the columns of lifetimes", "", "id,lower,upper,size");
-      return false;
-    }
-    const size_t lines = table_.lines_left();
-    out_.lives.reserve(lines);
-    out_.ids.reserve(lines);
-    seen_.reserve(lines);
-    while (problem_.empty() && table_.next(problem_)) read_row();
-    return problem_.empty();
-  }
-
- private:
-  bool read_row() {
-    Lifetime life;
-    uint64_t offset = 0;
-    if (!table_.number(from_, life.from, problem_) || !table_.number(to_, life.to, problem_) ||
-        !table_.number(size_, life.bytes, problem_) ||
-        (offset_ >= 0 && !table_.number(offset_, offset, problem_))) {
-      return false;
-    }
-    life.to += last_is_inside_;
-    if (life.to <= life.from) return refuse("a lifetime that ends before it begins", to_, "later");
-    if (life.bytes == 0) return refuse("a block without bytes", size_, "1 and more");
-    if (!seen_.insert(table_.cell(id_)).second) {
-      return refuse("an id that was there before", id_, "another one in each line");
-    }
-    out_.lives.push_back(life);
-    out_.ids.emplace_back(table_.cell(id_));
-    if (offset_ >= 0) out_.offsets.push_back(offset);
-    return true;
-  }
-
-  bool refuse(const char* what, int column, const char* allowed) {
-    problem_ = table_.refused(what, table_.cell(column), allowed);
-    return false;
-  }
-
-  Table& table_;
-  Input& out_;
-  std::string& problem_;
-  int id_ = -1, from_ = -1, to_ = -1, size_ = -1, offset_ = -1;
-  bool last_is_inside_ = false;
-  std::unordered_set<std::string_view> seen_;
-};
-
-class Calls {
- public:
-  Calls(Table& table, Input& out, std::string& problem)
-      : table_(table), out_(out), problem_(problem) {}
-
-  bool read() {
-    op_ = table_.column({"op"});
-    id_ = table_.column({"id"});
-    size_ = table_.column({"size"});
-    stream_ = table_.column({"stream"});
-    if (id_ < 0 || size_ < 0 || stream_ < 0) {
-      problem_ = table_.refused("a trace without its columns", "", "time_us,op,id,size,stream");
-      return false;
-    }
-    while (problem_.empty() && table_.next(problem_)) read_row();
-    end_lives(out_, calls_);
-    return problem_.empty();
-  }
-
- private:
-  bool read_row() {
-    uint64_t bytes = 0, stream = 0;
-    if (!table_.number(size_, bytes, problem_) || !table_.number(stream_, stream, problem_)) {
-      return false;
-    }
-    if (table_.cell(op_) == "free") return read_free();
-    if (table_.cell(op_) != "alloc") return refuse("an unknown operation", op_, "alloc or free");
-    if (bytes == 0) return refuse("a block without bytes", size_, "1 and more");
-    if (!live_.try_emplace(table_.cell(id_), out_.lives.size()).second) {
-      return refuse("an allocation of what is live", id_, "an id that is free");
-    }
-    out_.lives.push_back({.from = calls_++, .to = kNeverFreed, .bytes = bytes});
-    out_.streams.push_back(stream);
-    return true;
-  }
-
-  // What was allocated before the trace began is no block of the plan.
-  bool read_free() {
-    const auto found = live_.find(table_.cell(id_));
-    if (found == live_.end()) return true;
-    out_.lives[found->second].to = calls_++;
-    live_.erase(found);
-    return true;
-  }
-
-  bool refuse(const char* what, int column, const char* allowed) {
-    problem_ = table_.refused(what, table_.cell(column), allowed);
-    return false;
-  }
-
-  Table& table_;
-  Input& out_;
-  std::string& problem_;
-  int op_ = -1, id_ = -1, size_ = -1, stream_ = -1;
-  uint64_t calls_ = 0;
-  std::unordered_map<std::string_view, size_t> live_;
-};
 
 // The ids of a table are the names of its blocks.
 void name_by_ids(Input& out) {
@@ -246,6 +115,13 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
 
 }  // namespace
 
+void end_lives(Input& out, uint64_t calls) {
+  out.calls = calls;
+  for (Lifetime& life : out.lives) {
+    if (life.to == kNeverFreed) life.to = calls;
+  }
+}
+
 bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
                 std::string& problem) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
@@ -254,10 +130,7 @@ bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
     out.counts_calls = true;
     read = read_recorded(file, wanted, out, problem);
   } else {
-    Table table(text);
-    out.counts_calls = table.column({"op"}) >= 0;
-    read = out.counts_calls ? Calls(table, out, problem).read()
-                            : Lifetimes(table, out, problem).read();
+    read = read_table(text, out, problem);
     if (wanted.origins()) name_by_ids(out);
   }
   if (read && out.lives.empty()) {

@@ -10,9 +10,7 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
-#include "allocator/plan/tool/options.h"
-#include "allocator/plan/tool/output.h"
-#include "allocator/plan/tool/selection.h"
+#include "allocator/plan/tool/tool.h"
 #include "allocator/record/tool/files.h"
 #include "allocator/record/tool/text.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/tool/options.h"
+#include "allocator/plan/tool/tool.h"
 
 #include <bit>
 #include <charconv>

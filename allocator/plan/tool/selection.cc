@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/tool/selection.h"
+#include "allocator/plan/tool/tool.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/plan/tool/table.h"
-
+// Traces and tables of lifetimes as the input of a plan: comma-separated values with a header.
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "allocator/plan/tool/tool.h"
 
 namespace cistern::alloc::plan {
 namespace {
@@ -16,7 +21,36 @@ std::string_view trimmed(std::string_view cell) {
   return cell.substr(from, cell.find_last_not_of(kBlanks) - from + 1);
 }
 
-}  // namespace
+// A table: cells without quotes, as lifetimes and traces have them. It refers to the text it was
+// made of.
+class Table {
+ public:
+  // Reads the header.
+  explicit Table(std::string_view text);
+
+  // The place of the first of these names in the header, or -1.
+  int column(std::initializer_list<std::string_view> names) const;
+  // Goes on to the next line that is not empty. False at the end, or if the line is wrong; then
+  // `problem` has a line of text.
+  bool next(std::string& problem);
+
+  size_t line() const { return line_; }
+  // An upper limit on the lines that are left.
+  size_t lines_left() const;
+  std::string_view cell(int column) const { return cells_[static_cast<size_t>(column)]; }
+  // False with a line in `problem` if the cell is no whole number from 0 to 2^62.
+  bool number(int column, uint64_t& out, std::string& problem) const;
+  // A line of text: what is wrong in this line, the cell seen, and what is allowed.
+  std::string refused(const std::string& what, std::string_view seen,
+                      const std::string& allowed) const;
+
+ private:
+  bool read_line();
+
+  std::string_view rest_;
+  size_t line_ = 0;
+  std::vector<std::string_view> header_, cells_;
+};
 
 Table::Table(std::string_view text) : rest_(text) {
   read_line();
@@ -80,6 +114,132 @@ std::string Table::refused(const std::string& what, std::string_view seen,
   return "line " + std::to_string(line_) + ": " + what + "; value seen \"" +
          std::string(seen.substr(0, kMostShown)) + "\"; allowed: " + allowed +
          "; try: cistern help";
+}
+
+class Lifetimes {
+ public:
+  Lifetimes(Table& table, Input& out, std::string& problem)
+      : table_(table), out_(out), problem_(problem) {}
+
+  bool read() {
+    id_ = table_.column({"id", "buffer", "buffer_id"});
+    from_ = table_.column({"lower", "start", "begin"});
+    to_ = table_.column({"upper", "end"});
+    size_ = table_.column({"size"});
+    offset_ = table_.column({"offset"});
+    last_is_inside_ = table_.column({"upper"}) < 0;
+    if (id_ < 0 || from_ < 0 || to_ < 0 || size_ < 0) {
+      problem_ =
+          table_.refused("a table without the columns of lifetimes", "", "id,lower,upper,size");
+      return false;
+    }
+    const size_t lines = table_.lines_left();
+    out_.lives.reserve(lines);
+    out_.ids.reserve(lines);
+    seen_.reserve(lines);
+    while (problem_.empty() && table_.next(problem_)) read_row();
+    return problem_.empty();
+  }
+
+ private:
+  bool read_row() {
+    Lifetime life;
+    uint64_t offset = 0;
+    if (!table_.number(from_, life.from, problem_) || !table_.number(to_, life.to, problem_) ||
+        !table_.number(size_, life.bytes, problem_) ||
+        (offset_ >= 0 && !table_.number(offset_, offset, problem_))) {
+      return false;
+    }
+    life.to += last_is_inside_;
+    if (life.to <= life.from) return refuse("a lifetime that ends before it begins", to_, "later");
+    if (life.bytes == 0) return refuse("a block without bytes", size_, "1 and more");
+    if (!seen_.insert(table_.cell(id_)).second) {
+      return refuse("an id that was there before", id_, "another one in each line");
+    }
+    out_.lives.push_back(life);
+    out_.ids.emplace_back(table_.cell(id_));
+    if (offset_ >= 0) out_.offsets.push_back(offset);
+    return true;
+  }
+
+  bool refuse(const char* what, int column, const char* allowed) {
+    problem_ = table_.refused(what, table_.cell(column), allowed);
+    return false;
+  }
+
+  Table& table_;
+  Input& out_;
+  std::string& problem_;
+  int id_ = -1, from_ = -1, to_ = -1, size_ = -1, offset_ = -1;
+  bool last_is_inside_ = false;
+  std::unordered_set<std::string_view> seen_;
+};
+
+class Calls {
+ public:
+  Calls(Table& table, Input& out, std::string& problem)
+      : table_(table), out_(out), problem_(problem) {}
+
+  bool read() {
+    op_ = table_.column({"op"});
+    id_ = table_.column({"id"});
+    size_ = table_.column({"size"});
+    stream_ = table_.column({"stream"});
+    if (id_ < 0 || size_ < 0 || stream_ < 0) {
+      problem_ = table_.refused("a trace without its columns", "", "time_us,op,id,size,stream");
+      return false;
+    }
+    while (problem_.empty() && table_.next(problem_)) read_row();
+    end_lives(out_, calls_);
+    return problem_.empty();
+  }
+
+ private:
+  bool read_row() {
+    uint64_t bytes = 0, stream = 0;
+    if (!table_.number(size_, bytes, problem_) || !table_.number(stream_, stream, problem_)) {
+      return false;
+    }
+    if (table_.cell(op_) == "free") return read_free();
+    if (table_.cell(op_) != "alloc") return refuse("an unknown operation", op_, "alloc or free");
+    if (bytes == 0) return refuse("a block without bytes", size_, "1 and more");
+    if (!live_.try_emplace(table_.cell(id_), out_.lives.size()).second) {
+      return refuse("an allocation of what is live", id_, "an id that is free");
+    }
+    out_.lives.push_back({.from = calls_++, .to = kNeverFreed, .bytes = bytes});
+    out_.streams.push_back(stream);
+    return true;
+  }
+
+  // What was allocated before the trace began is no block of the plan.
+  bool read_free() {
+    const auto found = live_.find(table_.cell(id_));
+    if (found == live_.end()) return true;
+    out_.lives[found->second].to = calls_++;
+    live_.erase(found);
+    return true;
+  }
+
+  bool refuse(const char* what, int column, const char* allowed) {
+    problem_ = table_.refused(what, table_.cell(column), allowed);
+    return false;
+  }
+
+  Table& table_;
+  Input& out_;
+  std::string& problem_;
+  int op_ = -1, id_ = -1, size_ = -1, stream_ = -1;
+  uint64_t calls_ = 0;
+  std::unordered_map<std::string_view, size_t> live_;
+};
+
+}  // namespace
+
+bool read_table(std::string_view text, Input& out, std::string& problem) {
+  Table table(text);
+  out.counts_calls = table.column({"op"}) >= 0;
+  return out.counts_calls ? Calls(table, out, problem).read()
+                          : Lifetimes(table, out, problem).read();
 }
 
 }  // namespace cistern::alloc::plan

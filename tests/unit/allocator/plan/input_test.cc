@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cistern plan` reads and writes: tables, traces and recordings, and lines about those that
 // make no sense.
-#include "allocator/plan/tool/input.h"
+#include "allocator/plan/tool/tool.h"
 
 #include <string>
 
 #include "allocator/plan/plan_file.h"
-#include "allocator/plan/tool/output.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/written.h"
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that the planner gives memory of their own, and the log of the others.
-#include "allocator/plan/tool/selection.h"
+#include "allocator/plan/tool/tool.h"
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
-#include "allocator/plan/tool/options.h"
-#include "allocator/plan/tool/output.h"
 #include "config/parse.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
