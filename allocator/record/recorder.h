@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "allocator/base/mutex.h"
-#include "allocator/record/encoding.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc {

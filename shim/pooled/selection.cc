@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "allocator/base/os.h"
-#include "allocator/record/call_sites.h"
+#include "allocator/record/names.h"
 #include "config/glob.h"
 #include "config/parse.h"
 #include "shim/nvtx/ranges.h"

@@ -8,7 +8,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
-#include "allocator/record/symbols.h"
+#include "allocator/record/program_code.h"
 #include "shim/entry/loader.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "allocator/base/os.h"
-#include "allocator/record/call_sites.h"
+#include "allocator/record/names.h"
 #include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "allocator/record/event.h"
-#include "allocator/record/live_blocks.h"
+#include "allocator/record/phases.h"
 #include "shim/cuda_api.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/record/record.h"

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import cistern_trace  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
-SOURCES = ["tests/record/write_recording.cc", "allocator/record/recorder.cc", "allocator/record/encoding.cc",
+SOURCES = ["tests/record/write_recording.cc", "allocator/record/recorder.cc", "allocator/record/event.cc",
            "allocator/base/os.cc"]
 
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "allocator/record/encoding.h"
+#include "allocator/record/event.h"
 #include "allocator/record/tool/functions.h"
 #include "allocator/record/tool/lives.h"
 #include "allocator/record/tool/reader.h"

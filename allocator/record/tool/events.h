@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/record/encoding.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc::tool {

@@ -21,7 +21,6 @@
 #include <utility>
 
 #include "allocator/record/program_code.h"
-#include "allocator/record/symbols.h"
 #include "allocator/record/tool/lines.h"
 
 namespace cistern::alloc::tool {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocator/record/symbols.h"
+#include "allocator/record/program_code.h"
 
 namespace cistern::alloc::tool {
 

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "allocator/record/encoding.h"
 #include "allocator/record/event.h"
 #include "allocator/record/tool/events.h"
 

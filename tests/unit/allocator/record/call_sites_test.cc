@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/call_sites.h"
+#include "allocator/record/names.h"
 
 #include <atomic>
 #include <thread>

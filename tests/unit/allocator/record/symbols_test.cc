@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/symbols.h"
+#include "allocator/record/program_code.h"
 
 #include <dlfcn.h>
 #include <elf.h>

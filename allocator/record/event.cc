@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/encoding.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 
