@@ -11,7 +11,6 @@
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/tool/tool.h"
-#include "allocator/record/tool/files.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {

@@ -20,9 +20,6 @@
 #include <optional>
 #include <utility>
 
-#include "allocator/record/program_code.h"
-#include "allocator/record/tool/lines.h"
-
 namespace cistern::alloc::tool {
 namespace {
 

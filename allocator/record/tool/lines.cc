@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/tool/lines.h"
+#include "allocator/record/tool/functions.h"
 
 #include <algorithm>
 #include <array>

@@ -11,9 +11,7 @@
 #include <cstring>
 
 #include "allocator/record/tool/analysis.h"
-#include "allocator/record/tool/files.h"
 #include "allocator/record/tool/lives.h"
-#include "allocator/record/tool/options.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::tool {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/tool/options.h"
+#include "allocator/record/tool/analysis.h"
 
 #include <charconv>
 #include <cmath>

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "allocator/record/names.h"
-#include "allocator/record/tool/events.h"
-#include "allocator/record/tool/files.h"
 
 namespace cistern::alloc::tool {
 namespace {

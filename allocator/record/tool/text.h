@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of a recording for people and programs.
+// What `cistern trace` and `cistern plan` read and write: files, and texts of a recording for
+// people and programs. One thread.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocator/record/tool/reader.h"
 
@@ -34,7 +37,7 @@ std::string site_text(const Recording& recording, uint32_t site);
 
 inline constexpr const char* kUnknown = "(not known)";
 
-// Parts of the pictures of `cistern trace` and `cistern plan`: SVG that needs no other file.
+// --- Parts of pictures: SVG that needs no other file
 
 // The SVG head, and a white background of this size.
 std::string begin_picture(double width, double height);
@@ -48,5 +51,20 @@ void append(std::string& text, const char* format, auto... values) {
   const int length = std::snprintf(line, sizeof line, format, values...);
   text.append(line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof line - 1)));
 }
+
+// --- Files
+
+// Reads a whole file or pipe, of kMostRead bytes at most. Refuses devices: they may have no end, or
+// opening them may have an effect. On failure false, with one line in `problem` that calls the file
+// `what`.
+bool read_file(const std::string& path, const char* what, std::vector<uint8_t>& out,
+               std::string& problem);
+
+// Writes a new file that only its user can read, completely or not at all. It replaces a file or
+// link with that name; links are not followed. Descriptors and the devices of allocator/base/os.h
+// are written directly. Other devices and pipes are refused. On failure false, with one line in
+// `problem` that calls the file `what`.
+bool write_file(const std::string& path, const std::string& text, const char* what,
+                std::string& problem);
 
 }  // namespace cistern::alloc::tool

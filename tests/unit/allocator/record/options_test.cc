@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cistern trace is told by its arguments, and what it says of those that it cannot use.
-#include "allocator/record/tool/options.h"
+#include "allocator/record/tool/analysis.h"
 
 #include <vector>
 

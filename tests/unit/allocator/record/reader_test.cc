@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tool/reader.h"
 
-#include "allocator/record/tool/events.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
