@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Text to value, strictly: the whole text must parse, nothing is skipped at either end, and a value
-// that does not fit is refused, not clamped. Each function returns false and leaves `out` alone
-// when the text is not such a value. No libc parser is used: those skip blanks, accept signs for
-// unsigned numbers and ask the locale for the decimal point.
+// Text to value, strictly, and the globs that values may be. The whole text must parse, nothing is
+// skipped at either end, and a value that does not fit is refused, not clamped. Each function
+// returns false and leaves `out` alone when the text is not such a value. No libc parser is used:
+// those skip blanks, accept signs for unsigned numbers and ask the locale for the decimal point.
+// Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -67,5 +67,17 @@ constexpr bool begins(std::string_view text, std::string_view with) {
 constexpr bool ends(std::string_view text, std::string_view with) {
   return text.size() >= with.size() && part(text, text.size() - with.size(), text.size()) == with;
 }
+
+// --- glob.cc: globs of settings, and the built-in ones of CISTERN_SKIP_GRADS and `cistern plan
+// --skip-grads`. A glob is as in the shell: * and ?, [abc], [a-z], [!a] or [^a], and \ before a
+// literal character. It matches bytes, not characters, and a / is like any other byte. Only globs
+// that is_glob() accepts may be matched.
+
+bool matches_glob(std::string_view glob, std::string_view text);
+
+// Whether a name belongs to the backward part of a training step. `function`: the text names a
+// range or a function, else a file. Some words count only in ranges and functions, because users'
+// folders may happen to contain them.
+bool names_backward(std::string_view text, bool function);
 
 }  // namespace cistern::config

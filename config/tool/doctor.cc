@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `cistern doctor [program]`: would it work here, and if not, what is in the way. Looks at the
-// object, the settings, driver and devices, limits, and at the program (program.h).
+// object, the settings, driver and devices, limits, and at the program (program.cc).
 #include <dlfcn.h>
 #include <glob.h>
 #include <gnu/libc-version.h>
@@ -22,7 +22,6 @@
 
 #include "config/name_hash.h"
 #include "config/text.h"
-#include "config/tool/program.h"
 #include "config/tool/tool.h"
 
 namespace cistern::config::tool {

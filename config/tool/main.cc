@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "config/parse.h"
-#include "config/tool/program.h"
 #include "config/tool/tool.h"
 #include "config/version.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/tool/program.h"
+#include "config/tool/tool.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -15,8 +15,6 @@
 #include <cstring>
 #include <sstream>
 #include <string_view>
-
-#include "config/tool/tool.h"
 
 namespace cistern::config::tool {
 namespace {

@@ -16,7 +16,6 @@
 
 #include "config/frameworks.h"
 #include "config/tool/elf.h"
-#include "config/tool/program.h"
 #include "config/tool/tool.h"
 
 namespace cistern::config::tool {

@@ -9,7 +9,6 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/names.h"
-#include "config/glob.h"
 #include "config/parse.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/pooled/site_words.h"

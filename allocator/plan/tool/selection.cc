@@ -7,7 +7,6 @@
 
 #include "allocator/plan/period.h"
 #include "allocator/plan/plan_file.h"
-#include "config/glob.h"
 #include "config/parse.h"
 
 namespace cistern::alloc::plan {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/glob.h"
+#include "config/parse.h"
 
 #include <fnmatch.h>
 
 #include <random>
 #include <string>
 
-#include "config/parse.h"
 #include "tests/catch.h"
 
 namespace glob_test {
