@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "allocator/plan/period.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/replay.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/charges.h"
 
-#include "allocator/base/cap.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
 #include "shim/process/log.h"
