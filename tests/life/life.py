@@ -129,11 +129,16 @@ class Life(unittest.TestCase):
 
     def nothing_shared_left(self, pids):
         """No shared memory and no socket that names one of these processes."""
-        sockets = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-        for name in [*os.listdir("/dev/shm"), *sockets.splitlines()]:
+        lines = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+        sockets = [line.split(maxsplit=7)[-1] for line in lines]  # before the name there are other numbers
+        for name in [*os.listdir("/dev/shm"), *sockets]:
             if "cistern" in name.lower():
-                words = re.findall(r"\d+", name)
-                self.assertFalse({str(pid) for pid in pids} & set(words), name)
+                self.assertFalse({str(pid) for pid in pids} & set(numbers_in(name)), name)
+
+
+def numbers_in(name):
+    """Decimal numbers, but no parts of a hexadecimal one."""
+    return re.findall(r"(?<![0-9a-f])[0-9]+(?![0-9a-f])", name)
 
 
 def main():
