@@ -43,6 +43,13 @@ constexpr int kRoundsAtFirst = 20;  // until all that is made once is there
 
 std::atomic<bool> stop{false};
 std::atomic<int> wrong{0};
+
+void count_wrong(int count, const char* what) {
+  if (count == 0) return;
+  wrong += count;
+  std::printf("wrong: %s\n", what);
+}
+
 std::atomic<long> allocations{0};
 std::atomic<long> slowest_us{0};
 std::atomic<long> slowest_running_us{0};
@@ -76,11 +83,11 @@ void allocate(CUcontext context, std::latch* started) {
     CUdeviceptr block = 0;
     const long waited = wait.us();
     const auto begin = Clock::now();
-    wrong += cuMemAlloc(&block, 1000 + 3000 * (i % 7)) != CUDA_SUCCESS;
+    count_wrong(cuMemAlloc(&block, 1000 + 3000 * (i % 7)) != CUDA_SUCCESS, "an allocation");
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
     note_slowest(&slowest_us, took.count());
     note_slowest(&slowest_running_us, took.count() - (wait.us() - waited));
-    wrong += cuMemFree(block) != CUDA_SUCCESS;
+    count_wrong(cuMemFree(block) != CUDA_SUCCESS, "a free");
     ++allocations;
   }
 }
@@ -152,7 +159,7 @@ class Owner {
       std::fprintf(file, "%02x", static_cast<unsigned char>(byte));
     }
     std::fclose(file);
-    if (std::rename("handle.new", "handle") != 0) ++wrong;
+    count_wrong(std::rename("handle.new", "handle") != 0, "renaming");
   }
   void serve_once() {
     Told told = asked(What::open);
@@ -164,10 +171,10 @@ class Owner {
         return (told = asked(What::open)).code == CUDA_SUCCESS;
       });
     }
-    wrong += told.code != CUDA_SUCCESS;
+    count_wrong(told.code != CUDA_SUCCESS, "opening");
     told = asked(What::read);
-    wrong += told.code != CUDA_SUCCESS || told.holds != 31;
-    wrong += asked(What::close).code != CUDA_SUCCESS;
+    count_wrong(told.code != CUDA_SUCCESS || told.holds != 31, "reading");
+    count_wrong(asked(What::close).code != CUDA_SUCCESS, "closing");
   }
   // False: stdin ended.
   bool obey() {
@@ -181,7 +188,7 @@ class Owner {
     return true;
   }
   void end() {
-    wrong += files_.close_all();
+    count_wrong(files_.close_all(), "own files");
     SAY(cuMemFree(block_));
   }
 
@@ -208,7 +215,7 @@ void fork_all_the_time() {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    wrong += status != 0;
+    count_wrong(status != 0, "a child has a socket");
     usleep(1000);
   }
 }
@@ -251,7 +258,7 @@ int main(int count, char** words) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   importer.tell(Order{What::fork, {}, 0});
-  wrong += importer.must_hear<Told>().code;
+  count_wrong(static_cast<int>(importer.must_hear<Told>().code), "the importer's children");
   std::printf("wrong: %d, descriptors left: %ld, MiB left: %s\n", wrong.load(), files_left,
               more <= 64 ? "few" : "many");
   if (count > 1) {
