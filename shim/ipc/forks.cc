@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/ipc/protocol.h"
 
+#include <signal.h>
+
 #include "allocator/base/os.h"
 #include "shim/process/life.h"
 
@@ -9,12 +11,11 @@ namespace {
 
 constinit std::atomic<void (*)()> close_in_child{nullptr};
 constinit std::atomic<int> forking{0};
-// Threads inside a NoForkNow. Below zero in a child that was forked by such a thread.
-constinit std::atomic<int> handling{0};
+constinit std::atomic<int> handling{0};  // threads inside a NoForkNow
 
 void before_fork() {
   forking.fetch_add(1);
-  alloc::os::wait_until([] { return handling.load() <= 0; }, NoForkNow::kMostNs);
+  alloc::os::wait_until([] { return handling.load() == 0; }, NoForkNow::kMostNs);
 }
 
 void after_fork() { forking.fetch_sub(1); }
@@ -33,14 +34,20 @@ void watch_forks(void (*close)()) {
 
 // Either this thread sees the fork, or the fork sees this thread.
 NoForkNow::NoForkNow() {
-  for (bool over = true;;) {
+  sigset_t all;
+  sigfillset(&all);
+  for (bool in_time = true;;) {
+    pthread_sigmask(SIG_SETMASK, &all, &signals_);
     handling.fetch_add(1);
-    if (!over || forking.load() == 0) return;
-    handling.fetch_sub(1);
-    over = alloc::os::wait_until([] { return forking.load() == 0; }, kMostNs);
+    if (!in_time || forking.load() == 0) return;
+    leave();
+    in_time = alloc::os::wait_until([] { return forking.load() == 0; }, kMostNs);
   }
 }
 
-NoForkNow::~NoForkNow() { handling.fetch_sub(1); }
+void NoForkNow::leave() {
+  handling.fetch_sub(1);
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+}
 
 }  // namespace cistern::shim

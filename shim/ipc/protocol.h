@@ -23,10 +23,11 @@
 // Another thread may fork while a thread has descriptors in hand. The child inherits the
 // descriptors and the thread's record of them, and closes them. So no fork may come between opening
 // and recording a descriptor, or between closing and forgetting it: forks and these steps wait for
-// each other. They wait at most kMostNs, because a signal handler may call fork in the middle of a
-// step. Any thread.
+// each other. A step blocks signals, because a signal handler that forks would wait for its own
+// thread. Any thread.
 #pragma once
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -42,16 +43,24 @@ namespace cistern::shim {
 // From the first call on, forks wait for NoForkNow, and each forked child calls close().
 void watch_forks(void (*close)());
 
-// While one exists, no fork begins. Do not nest them. Hold one only for a few system calls that do
-// not wait.
+// While one exists, no fork begins, and the calling thread's signals are blocked. Do not nest them.
+// Hold one only for a few system calls that do not wait. The destructor leaves errno alone.
 class NoForkNow {
  public:
   NoForkNow();
-  ~NoForkNow();
+  ~NoForkNow() { leave(); }
   NoForkNow(const NoForkNow&) = delete;
   NoForkNow& operator=(const NoForkNow&) = delete;
 
-  static constexpr uint64_t kMostNs = 100'000'000;
+  // A thread that has waited for so long goes on: the other thread may be stopped by a debugger, or
+  // be closing a descriptor of a slow file system. Or it is in a fork handler of the program and
+  // waits for a lock that this thread holds.
+  static constexpr uint64_t kMostNs = 10'000'000'000;
+
+ private:
+  void leave();
+
+  sigset_t signals_;  // the caller's
 };
 
 // While one exists, a forked child calls T::close_in_child() of the object. At most kMost objects

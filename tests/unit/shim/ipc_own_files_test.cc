@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "allocator/base/os.h"
@@ -119,19 +121,65 @@ TEST_CASE("a child has no socket of the service, whenever it was forked", "[ipc]
   end_exports_at(kChunk);
 }
 
-TEST_CASE("a fork by what it would wait for goes on", "[ipc]") {
+bool child_ends_well(pid_t child) {
+  int status = 1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+// Long for a step of a few system calls. Where the machine is slow, a wait that ends too early may
+// go unnoticed.
+void give_time() { std::this_thread::sleep_for(std::chrono::milliseconds(500)); }
+
+TEST_CASE("forks and openings of descriptors wait for each other, however long", "[ipc]") {
   close_what_children_get();
-  const pid_t child = [] {
+  std::atomic<bool> forked{false}, opened{false};
+  bool well = false;
+  std::thread forks, opens;
+  {
     const NoForkNow held;
-    return fork();
-  }();
-  if (child == 0) {
+    forks = std::thread([&] {
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      forked = true;
+      well = child_ends_well(child);
+    });
+    give_time();
+    CHECK_FALSE(forked);
+    opens = std::thread([&] {
+      const NoForkNow next;
+      opened = true;
+    });
+    give_time();
+    CHECK_FALSE(forked);
+    CHECK_FALSE(opened);
+  }
+  forks.join();
+  opens.join();
+  CHECK(well);
+}
+
+std::atomic<pid_t> child_of_handler{-1};
+
+TEST_CASE("a signal handler forks once its thread has opened the descriptor", "[ipc]") {
+  close_what_children_get();
+  child_of_handler = -1;
+  struct sigaction forks {
+  }, before;
+  forks.sa_handler = [](int) {
+    child_of_handler = fork();
+    if (child_of_handler != 0) return;
     const NoForkNow again;
     _exit(0);
+  };
+  REQUIRE(sigaction(SIGUSR1, &forks, &before) == 0);
+  {
+    const NoForkNow held;
+    REQUIRE(raise(SIGUSR1) == 0);
+    CHECK(child_of_handler == -1);
   }
-  int status = 1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  sigaction(SIGUSR1, &before, nullptr);
+  REQUIRE(child_of_handler > 0);
+  CHECK(child_ends_well(child_of_handler));
 }
 
 }  // namespace
