@@ -82,6 +82,28 @@ void host_function_goes_on_behind_a_free() {
   at.free_at_once();
 }
 
+// Other work comes behind the function, in front of the free.
+void host_function_is_being_handed_over_during_a_free() {
+  const Scene at;
+  CUcontext context = nullptr;
+  EXPECT_OK(cuCtxGetCurrent(&context));
+  std::promise<void> has_it, freed;
+  std::thread other([&] {
+    EXPECT_OK(cuCtxSetCurrent(context));
+    simcuda_program_submits("cuLaunchHostFunc");
+    EXPECT_OK(cuLaunchHostFunc(
+        at.one, [](void*) {}, nullptr));
+    has_it.set_value();
+    freed.get_future().wait();
+    simcuda_program_returns(CUDA_SUCCESS);
+  });
+  has_it.get_future().wait();
+  at.write_on(at.one);
+  at.free_at_once();
+  freed.set_value();
+  other.join();
+}
+
 void copy_to_pinned_memory_goes_on_behind_a_free() {
   const Scene at;
   void* page = nullptr;
@@ -209,6 +231,7 @@ constexpr Case kCases[] = {
     {"the free waits", free_waits, SIMCUDA_ALL_FINDINGS},
     {"memory is got early", memory_is_got_before_its_free_is_back, SIMCUDA_ALL_FINDINGS},
     {"the program waits itself", program_waits_itself, SIMCUDA_ALL_FINDINGS},
+    {"a call is not back", host_function_is_being_handed_over_during_a_free, SIMCUDA_ALL_FINDINGS},
     {"nothing is ordered, nor promised", unordered_work_stays_unordered, SIMCUDA_ALL_FINDINGS},
     {"nothing keeps the order", free_waits_in_vain, SIMCUDA_ORDER_LOST},
     {"the event is too early", event_is_recorded_before_the_last_work, SIMCUDA_ORDER_LOST},

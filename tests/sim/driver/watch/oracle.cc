@@ -133,14 +133,20 @@ void settle(const Begun& begun) {
   for (const Context* other : begun.others) oracle().touched[other].join(begun.work->promised);
 }
 
-// What came last in a stream, but for what is still being handed over.
-const VectorClock& settled(const Marker& tail) {
+// Null: the call that handed this work over is back.
+const Begun* begun_of(const Marker& work) {
   for (const auto& [thread, works] : oracle().begun) {
     for (const Begun& one : works) {
-      if (one.work.get() == &tail) return one.before;
+      if (one.work.get() == &work) return &one;
     }
   }
-  return tail.promised;
+  return nullptr;
+}
+
+// What came last in a stream, but for what is still being handed over.
+const VectorClock& settled(const Marker& tail) {
+  const Begun* begun = begun_of(tail);
+  return begun == nullptr ? tail.promised : begun->before;
 }
 
 // What a free that begins now comes behind.
@@ -364,8 +370,10 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
     if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
   }
   t_knows.visible.clear();
+  // Other work that the free comes behind may come behind what is still being handed over.
   for (const MarkerRef& marker : all.visible) {
-    if (!reached(marker) && t_knows.until.covers(marker->at)) t_knows.visible.push_back(marker);
+    if (reached(marker) || begun_of(*marker) != nullptr) continue;
+    if (t_knows.until.covers(marker->at)) t_knows.visible.push_back(marker);
   }
 }
 
