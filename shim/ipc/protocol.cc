@@ -215,7 +215,12 @@ bool OwnSocket::still_ours() const {
 }
 
 void OwnSocket::close_own() {
+  if (number_ < 0) return;
   const NoForkNow closed;
+  close_in_child();
+}
+
+void OwnSocket::close_in_child() {
   if (still_ours()) close(number_);
   number_ = -1;
 }

@@ -223,7 +223,8 @@ class OwnSocket {
   void disconnect() const;
   bool still_ours() const;
   void close_own();
-  void close_in_child() { close_own(); }
+  // The same, for fork handlers in the child: it does not wait for the fork to end.
+  void close_in_child();
   int number() const { return number_; }
 
   // Takes a message from the queue, without a wait. Returns its whole size, also if it was longer

@@ -66,9 +66,13 @@ void IpcLines::close_at(size_t i) {
   lines_[count_] = {};
 }
 
-// Also closes a line that was being opened when the process forked.
 void IpcLines::close_all() {
-  for (Line& line : lines_) line.socket.close_own();
+  while (count_ > 0) close_at(count_ - 1);
+}
+
+// Also closes a line that was being opened when the process forked.
+void IpcLines::close_in_child() {
+  for (Line& line : lines_) line.socket.close_in_child();
   count_ = 0;
 }
 
@@ -254,8 +258,8 @@ void reset_service_after_fork() {
   calling.store(false);
   starting.reset();
   runs.store(false);
-  socket_.close_own();
-  lines.close_all();
+  socket_.close_in_child();
+  lines.close_in_child();
 }
 
 }  // namespace cistern::shim

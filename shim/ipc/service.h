@@ -49,7 +49,7 @@ inline constexpr size_t kMostLines = 16;
 inline constexpr uint64_t kLineNs = 1'000'000'000;
 inline constexpr uint64_t kFairNs = 20'000'000;
 
-// Used only by the service's thread, except close_all(), which a forked child also calls.
+// Used only by the service's thread, and in a child that is being forked by close_in_child().
 class IpcLines {
  public:
   // Closes lines older than kLineNs. Whether there is room for another line, be it in place of one
@@ -70,6 +70,7 @@ class IpcLines {
   const OwnSocket& at(size_t i) const { return lines_[i].socket; }
   void close_at(size_t i);
   void close_all();
+  void close_in_child();
 
  private:
   struct Line {

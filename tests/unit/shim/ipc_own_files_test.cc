@@ -11,9 +11,11 @@
 #include <thread>
 
 #include "allocator/base/os.h"
+#include "shim/process/life.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/forked.h"
 #include "tests/unit/shim/ipc_peers.h"
+#include "tests/unit/test_clock.h"
 
 namespace cistern::shim {
 namespace {
@@ -129,6 +131,23 @@ bool child_ends_well(pid_t child) {
 // Long for a step of a few system calls. Where the machine is slow, a wait that ends too early may
 // go unnoticed.
 void give_time() { std::this_thread::sleep_for(std::chrono::milliseconds(500)); }
+
+uint64_t child_began_ns = 0;
+
+// In the object, too, the service's handler is registered before those that watch forks.
+TEST_CASE("a child closes the sockets of the service without a wait", "[ipc]") {
+  const auto begins = [] { child_began_ns = test::StoppedClock::now_ns(); };
+  REQUIRE(at_fork(nullptr, nullptr, begins) == 0);
+  REQUIRE(at_fork(nullptr, nullptr, reset_service_after_fork) == 0);
+  test::hold({kChunk + 512, 2000, kChunk, false});
+  test::exported(1);
+  REQUIRE(serve_importers(test::find_held));
+  const test::StoppedClock clock;
+  const pid_t child = fork();
+  if (child == 0) _exit(datagram_sockets() == 0 && clock.now_ns() == child_began_ns ? 0 : 1);
+  CHECK(child_ends_well(child));
+  end_exports_at(kChunk);
+}
 
 TEST_CASE("forks and openings of descriptors wait for each other, however long", "[ipc]") {
   close_what_children_get();
