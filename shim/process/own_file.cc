@@ -108,7 +108,7 @@ int open_as_named(const char* path, Existing existing) {
   if (fstat(fd, &file) != 0 || S_ISBLK(file.st_mode)) return refuse(fd, EPERM);
   if (!S_ISREG(file.st_mode)) return fd;
   if (existing == Existing::keep) return refuse(fd, EEXIST);
-  // What the program has written there stays. What it writes later is appended.
+  // Cistern appends, so what the program has written there stays.
   if (fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND) != 0) return refuse(fd, errno);
   return fd;
 }

@@ -116,10 +116,26 @@ std::string Table::refused(const std::string& what, std::string_view seen,
          "; try: cistern help";
 }
 
-class Lifetimes {
+// Reads the rows of a table.
+class Reader {
  public:
-  Lifetimes(Table& table, Input& out, std::string& problem)
+  Reader(Table& table, Input& out, std::string& problem)
       : table_(table), out_(out), problem_(problem) {}
+
+ protected:
+  bool refuse(const char* what, int column, const char* allowed) {
+    problem_ = table_.refused(what, table_.cell(column), allowed);
+    return false;
+  }
+
+  Table& table_;
+  Input& out_;
+  std::string& problem_;
+};
+
+class Lifetimes : Reader {
+ public:
+  using Reader::Reader;
 
   bool read() {
     id_ = table_.column({"id", "buffer", "buffer_id"});
@@ -162,23 +178,14 @@ class Lifetimes {
     return true;
   }
 
-  bool refuse(const char* what, int column, const char* allowed) {
-    problem_ = table_.refused(what, table_.cell(column), allowed);
-    return false;
-  }
-
-  Table& table_;
-  Input& out_;
-  std::string& problem_;
   int id_ = -1, from_ = -1, to_ = -1, size_ = -1, offset_ = -1;
   bool last_is_inside_ = false;
   std::unordered_set<std::string_view> seen_;
 };
 
-class Calls {
+class Calls : Reader {
  public:
-  Calls(Table& table, Input& out, std::string& problem)
-      : table_(table), out_(out), problem_(problem) {}
+  using Reader::Reader;
 
   bool read() {
     op_ = table_.column({"op"});
@@ -220,14 +227,6 @@ class Calls {
     return true;
   }
 
-  bool refuse(const char* what, int column, const char* allowed) {
-    problem_ = table_.refused(what, table_.cell(column), allowed);
-    return false;
-  }
-
-  Table& table_;
-  Input& out_;
-  std::string& problem_;
   int op_ = -1, id_ = -1, size_ = -1, stream_ = -1;
   uint64_t calls_ = 0;
   std::unordered_map<std::string_view, size_t> live_;
