@@ -4,6 +4,7 @@
 // (process/settings.h, order/contexts/context.h).
 #include "shim/host/host_memory.h"
 #include "shim/ipc/exports.h"
+#include "shim/ipc/protocol.h"
 #include "shim/ipc/service.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/imported.h"
@@ -76,6 +77,7 @@ const Part kParts[] = {
     {.in_child = reset_memory_pools_after_fork},
     {.in_child = reset_kept_pools_after_fork},
     {.in_child = reset_physical_after_fork},
+    {.at_start = [](const config::Policy&) { close_what_children_get(); }, .without_pools = true},
     {.in_child = reset_service_after_fork, .at_exit = stop_service},
     {.in_child = reset_exports_after_fork},
     {.in_child = reset_background_after_fork,

@@ -3,26 +3,65 @@
 
 #include <signal.h>
 
+#include <algorithm>
+
 #include "allocator/base/os.h"
 #include "shim/process/life.h"
 
 namespace cistern::shim {
 namespace {
 
-constinit std::atomic<void (*)()> close_in_child{nullptr};
-constinit std::atomic<int> forking{0};
-constinit std::atomic<int> handling{0};  // threads inside a NoForkNow
+// Forks and steps each wait until the other side is over. They wait at most kMostNs. Then what is
+// inside is stuck: nobody waits for that side again until it is empty.
+class Side {
+ public:
+  void enter() { inside_.fetch_add(1); }
+  void leave() {
+    if (inside_.fetch_sub(1) <= 1) stuck_.store(false);
+  }
+  bool over() const { return inside_.load() <= 0 || stuck_.load(); }
+  void await_over(uint64_t until_ns) {
+    const uint64_t now = alloc::os::now_ns();
+    const uint64_t left_ns = until_ns - std::min(now, until_ns);
+    if (alloc::os::wait_until([this] { return over(); }, left_ns)) return;
+    stuck_.store(true);
+    if (inside_.load() <= 0) stuck_.store(false);  // the last one left meanwhile
+  }
+  void reset() {
+    inside_.store(0);
+    stuck_.store(false);
+  }
 
-void before_fork() {
-  forking.fetch_add(1);
-  alloc::os::wait_until([] { return handling.load() == 0; }, NoForkNow::kMostNs);
+ private:
+  std::atomic<int> inside_{0};  // below 0: a child was forked inside a fork handler
+  std::atomic<bool> stuck_{false};
+};
+
+constinit Side forks, steps;
+constinit std::atomic<void (*)()> close_in_child{nullptr};
+
+// Blocks signals and returns the mask from before. The kernel ends a process that blocks a signal
+// which its own instruction raises; a sandbox may answer system calls by SIGSYS (seccomp(2)).
+sigset_t block_signals() {
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const int own : {SIGSYS, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  return before;
 }
 
-void after_fork() { forking.fetch_sub(1); }
+uint64_t latest_end() { return alloc::os::now_ns() + NoForkNow::kMostNs; }
+
+void before_fork() {
+  forks.enter();
+  if (!steps.over()) steps.await_over(latest_end());
+}
+
+void after_fork() { forks.leave(); }
 
 void in_child() {
-  forking.store(0);
-  handling.store(0);
+  forks.reset();
+  steps.reset();
   close_in_child.load()();
 }
 
@@ -34,19 +73,19 @@ void watch_forks(void (*close)()) {
 
 // Either this thread sees the fork, or the fork sees this thread.
 NoForkNow::NoForkNow() {
-  sigset_t all;
-  sigfillset(&all);
-  for (bool in_time = true;;) {
-    pthread_sigmask(SIG_SETMASK, &all, &signals_);
-    handling.fetch_add(1);
-    if (!in_time || forking.load() == 0) return;
+  for (uint64_t end_ns = 0;;) {
+    signals_ = block_signals();
+    steps.enter();
+    if (forks.over()) return;
     leave();
-    in_time = alloc::os::wait_until([] { return forking.load() == 0; }, kMostNs);
+    if (end_ns == 0) end_ns = latest_end();
+    forks.await_over(end_ns);
   }
 }
 
+// In this order: a signal handler may fork.
 void NoForkNow::leave() {
-  handling.fetch_sub(1);
+  steps.leave();
   pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }
 

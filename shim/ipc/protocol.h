@@ -52,10 +52,10 @@ class NoForkNow {
   NoForkNow(const NoForkNow&) = delete;
   NoForkNow& operator=(const NoForkNow&) = delete;
 
-  // A thread that has waited for so long goes on: the other thread may be stopped by a debugger, or
-  // be closing a descriptor of a slow file system. Or it is in a fork handler of the program and
-  // waits for a lock that this thread holds.
-  static constexpr uint64_t kMostNs = 10'000'000'000;
+  // A wait ends then, because the other side may never be over: a thread is stopped by a debugger,
+  // or closes a descriptor of a slow file system. Or a thread in a fork handler that was registered
+  // before this object was loaded waits for a lock that the caller holds.
+  static constexpr uint64_t kMostNs = 3'000'000'000;
 
  private:
   void leave();
@@ -84,7 +84,8 @@ class InHand {
 
   static void close_all_in_child() {
     for (std::atomic<T*>& place : places) {
-      if (T* object = place.exchange(nullptr); object != nullptr) object->close_in_child();
+      if (place.load() == nullptr) continue;
+      place.exchange(nullptr)->close_in_child();
     }
   }
 
@@ -176,7 +177,9 @@ class IpcFiles {
   const InHand<IpcFiles> known_;
 };
 
-// From the first call on, a forked child closes all descriptors that were in hand at the fork.
+// From the first call on, a forked child closes all descriptors that were in hand at the fork. The
+// first call comes when the object is loaded: fork handlers that are registered later run before
+// Cistern's, so nobody waits for them.
 void close_what_children_get();
 
 // The address of the socket of a process; its length.

@@ -82,9 +82,9 @@ void host_function_goes_on_behind_a_free() {
   at.free_at_once();
 }
 
-// Other work comes behind the function, in front of the free.
-void host_function_is_being_handed_over_during_a_free() {
-  const Scene at;
+// Another thread's call that hands over a function of the host is not back during the free. Other
+// work comes behind the function, in front of the free.
+void free_beside_a_function_handed_over(const Scene& at) {
   CUcontext context = nullptr;
   EXPECT_OK(cuCtxGetCurrent(&context));
   std::promise<void> has_it, freed;
@@ -102,6 +102,18 @@ void host_function_is_being_handed_over_during_a_free() {
   at.free_at_once();
   freed.set_value();
   other.join();
+}
+
+void host_function_is_being_handed_over_during_a_free() {
+  const Scene at;
+  free_beside_a_function_handed_over(at);
+}
+
+void host_function_goes_on_behind_a_free_beside_another() {
+  const Scene at;
+  EXPECT_OK(cuLaunchHostFunc(
+      at.one, [](void*) {}, nullptr));
+  free_beside_a_function_handed_over(at);
 }
 
 void copy_to_pinned_memory_goes_on_behind_a_free() {
@@ -236,6 +248,8 @@ constexpr Case kCases[] = {
     {"nothing keeps the order", free_waits_in_vain, SIMCUDA_ORDER_LOST},
     {"the event is too early", event_is_recorded_before_the_last_work, SIMCUDA_ORDER_LOST},
     {"a host function", host_function_goes_on_behind_a_free, SIMCUDA_ORDER_LOST},
+    {"of two host functions one", host_function_goes_on_behind_a_free_beside_another,
+     SIMCUDA_ORDER_LOST},
     {"a copy to pinned memory", copy_to_pinned_memory_goes_on_behind_a_free, SIMCUDA_ORDER_LOST},
     {"a stream is asked", stream_is_not_done_behind_a_free, SIMCUDA_ORDER_LOST},
     {"another thread gets the memory", another_thread_gets_the_memory, SIMCUDA_ORDER_LOST},

@@ -128,6 +128,12 @@ bool child_ends_well(pid_t child) {
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
+pid_t forked_child() {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  return child;
+}
+
 // Long for a step of a few system calls. Where the machine is slow, a wait that ends too early may
 // go unnoticed.
 void give_time() { std::this_thread::sleep_for(std::chrono::milliseconds(500)); }
@@ -157,8 +163,7 @@ TEST_CASE("forks and openings of descriptors wait for each other, however long",
   {
     const NoForkNow held;
     forks = std::thread([&] {
-      const pid_t child = fork();
-      if (child == 0) _exit(0);
+      const pid_t child = forked_child();
       forked = true;
       well = child_ends_well(child);
     });
@@ -177,28 +182,101 @@ TEST_CASE("forks and openings of descriptors wait for each other, however long",
   CHECK(well);
 }
 
-std::atomic<pid_t> child_of_handler{-1};
+// A step that does not end.
+TEST_CASE("a fork waits for a step that is stuck once, and not for ever", "[ipc]") {
+  close_what_children_get();
+  const test::StoppedClock clock;
+  std::atomic<bool> inside{false}, forked{false};
+  std::thread step([&] {
+    const NoForkNow held;
+    inside = true;
+    while (!forked) usleep(1000);
+  });
+  while (!inside) usleep(1000);
+  const uint64_t begin_ns = clock.now_ns();
+  CHECK(child_ends_well(forked_child()));
+  const uint64_t waited_ns = clock.now_ns();
+  CHECK(waited_ns - begin_ns >= NoForkNow::kMostNs);
+  CHECK(child_ends_well(forked_child()));
+  CHECK(clock.now_ns() == waited_ns);
+  forked = true;
+  step.join();
+}
 
+std::atomic<bool> fork_stays{false}, fork_is_inside{false};
+
+// The handler is registered before Cistern's and after the clock's, which keeps its lock in forks.
+TEST_CASE("a step waits for a fork that is stuck once, and not for ever", "[ipc]") {
+  const auto stays = [] {
+    fork_is_inside = true;
+    while (fork_stays) usleep(1000);
+  };
+  REQUIRE(at_fork(stays, nullptr, nullptr) == 0);
+  close_what_children_get();
+  const test::StoppedClock clock;
+  fork_stays = true;
+  bool well = false;
+  std::thread forks([&] { well = child_ends_well(forked_child()); });
+  while (!fork_is_inside) usleep(1000);
+  const uint64_t begin_ns = clock.now_ns();
+  { const NoForkNow first; }
+  const uint64_t waited_ns = clock.now_ns();
+  CHECK(waited_ns - begin_ns >= NoForkNow::kMostNs);
+  { const NoForkNow second; }
+  CHECK(clock.now_ns() == waited_ns);
+  sigset_t blocked;
+  CHECK(pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0);
+  CHECK(sigismember(&blocked, SIGUSR1) == 0);
+  fork_stays = false;
+  forks.join();
+  CHECK(well);
+}
+
+std::atomic<bool> handler_runs{false}, handler_is_served{false};
+
+// The handler has another thread fork, since ThreadSanitizer allows no fork in a handler. Inside
+// the step it would wait until the fork does not wait for the step any more.
 TEST_CASE("a signal handler forks once its thread has opened the descriptor", "[ipc]") {
   close_what_children_get();
-  child_of_handler = -1;
-  struct sigaction forks {
+  const test::StoppedClock clock;
+  const uint64_t begin_ns = clock.now_ns();
+  bool well = false;
+  std::thread forks([&] {
+    while (!handler_runs) usleep(1000);
+    well = child_ends_well(forked_child());
+    handler_is_served = true;
+  });
+  struct sigaction waits {
   }, before;
-  forks.sa_handler = [](int) {
-    child_of_handler = fork();
-    if (child_of_handler != 0) return;
-    const NoForkNow again;
-    _exit(0);
+  waits.sa_handler = [](int) {
+    handler_runs = true;
+    while (!handler_is_served) usleep(1000);
   };
-  REQUIRE(sigaction(SIGUSR1, &forks, &before) == 0);
+  REQUIRE(sigaction(SIGUSR1, &waits, &before) == 0);
   {
     const NoForkNow held;
-    REQUIRE(raise(SIGUSR1) == 0);
-    CHECK(child_of_handler == -1);
+    CHECK(raise(SIGUSR1) == 0);
+    CHECK_FALSE(handler_runs);
   }
+  CHECK(handler_runs);
+  forks.join();
   sigaction(SIGUSR1, &before, nullptr);
-  REQUIRE(child_of_handler > 0);
-  CHECK(child_ends_well(child_of_handler));
+  CHECK(well);
+  CHECK(clock.now_ns() == begin_ns);  // nothing has waited
+}
+
+TEST_CASE("a child waits for no fork and no step of its parent", "[ipc]") {
+  close_what_children_get();
+  const test::StoppedClock clock;
+  const NoForkNow held;  // as a handler inside a step would have it
+  const pid_t child = fork();
+  if (child == 0) {
+    const uint64_t begin_ns = clock.now_ns();
+    { const NoForkNow again; }
+    const bool well = child_ends_well(forked_child());
+    _exit(well && clock.now_ns() == begin_ns ? 0 : 1);
+  }
+  CHECK(child_ends_well(child));
 }
 
 }  // namespace
