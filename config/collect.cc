@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "config/load.h"
-#include "config/parse.h"
+#include "config/text.h"
 
 namespace cistern::config {
 

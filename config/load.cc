@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "config/parse.h"
+#include "config/text.h"
 
 namespace cistern::config {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row's type applied to a text: parsing with the range, and the range in words. Then names of
 // settings: exact, per device, and nearly.
-#include "config/parse.h"
 #include "config/table.h"
+#include "config/text.h"
 
 namespace cistern::config {
 namespace {

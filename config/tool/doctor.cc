@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/name_hash.h"
+#include "config/known.h"
 #include "config/text.h"
 #include "config/tool/tool.h"
 
@@ -47,7 +47,7 @@ std::string kernel_module() {
   return version;
 }
 
-// Functions of the driver that the object does not know (config/name_hash.h). An object without the
+// Functions of the driver that the object does not know (config/known.h). An object without the
 // list is an older one, and nothing is said.
 size_t unknown_functions(const std::string& driver, const std::string& object) {
   const std::string bytes = section_of(object, kKnownNamesSection);

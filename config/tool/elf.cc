@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/tool/elf.h"
+#include "config/tool/tool.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "config/parse.h"
+#include "config/known.h"
+#include "config/text.h"
 #include "config/tool/tool.h"
-#include "config/version.h"
 
 namespace cistern::config::tool {
 namespace {

@@ -14,8 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/frameworks.h"
-#include "config/tool/elf.h"
+#include "config/known.h"
 #include "config/tool/tool.h"
 
 namespace cistern::config::tool {

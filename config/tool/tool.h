@@ -4,12 +4,12 @@
 // same mistake. It is an ordinary program: single-threaded, may use the C++ library.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/load.h"
-#include "config/tool/elf.h"
 
 namespace cistern::config::tool {
 
@@ -46,6 +46,47 @@ void say(const char* what, const std::string& value);
 int flags(int argc, char** argv);
 int doctor(int argc, char** argv);
 int start(int argc, char** argv);  // returns only when the program could not be started
+
+// --- elf.cc: what the loader will see in an ELF file. It is not read with readelf, which a machine
+// that only runs programs need not have. No offset of the file is trusted: the file may be
+// truncated or forged. Time and memory for reading are proportional to its size.
+
+struct Elf {
+  bool valid = false;
+  int bits = 0;
+  uint16_t machine = 0;
+  // The members below are set only for files in this machine's byte order.
+  bool has_dynamic = false;
+  bool cut_short = false;  // its headers name parts that the file lacks, like an incomplete copy
+  // A shared library, not a program: it names no loader, and is no static position-independent
+  // program (DF_1_PIE), which looks much the same.
+  bool is_library = false;
+  bool asks_for_audit = false;  // for libraries that the loader runs before it
+  std::string interpreter;      // the loader it asks for; empty for static programs and libraries
+  std::string soname;
+  std::string rpath, runpath;  // where the loader is to look for its libraries
+  std::vector<std::string> needed;
+};
+
+// `valid` is false when the file cannot be read or is not ELF.
+Elf read_elf(const std::string& path);
+
+// "64-bit x86-64"
+std::string describe(const Elf& elf);
+
+// Whether a symbol table of the file defines this function. A stripped file has only the dynamic
+// one.
+bool defines_function(const std::string& path, const std::string& name);
+
+// The names of the functions that others can link with.
+std::vector<std::string> exported_functions(const std::string& path);
+
+// The bytes of a section; empty if there is none.
+std::string section_of(const std::string& path, const std::string& name);
+
+// Which of `markers` occur in the parts of the file that are loaded; results are in the order of
+// `markers`. Debug information is not searched: it also names things that the program does not use.
+std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);
 
 // --- program.cc and reach.cc: will a preload into this program work? The loader ignores an object
 // that it cannot use, with at most a message, and ignores all preloads for set-id programs. The

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "config/name_hash.h"
+#include "config/known.h"
 #include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "config/name_hash.h"
+#include "config/known.h"
 
 namespace cistern::shim {
 namespace {
@@ -75,7 +75,7 @@ constexpr auto kAll = sorted(kPassedNames, kHookedNames, kTakenForUnknown);
 static_assert(std::adjacent_find(kAll.begin(), kAll.end()) == kAll.end(),
               "a name stands in two tables, or two names have one number");
 
-// In the section of config/name_hash.h, for `cistern doctor`.
+// In the section of config/known.h, for `cistern doctor`.
 [[gnu::used, gnu::section(".cistern.known")]] const auto kKnownNames =
     sorted(kPassedNames, kHookedNames);
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "config/name_hash.h"
+#include "config/known.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/entry/loader.h"

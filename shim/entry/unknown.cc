@@ -11,7 +11,7 @@
 #include <iterator>
 
 #include "allocator/base/os.h"
-#include "config/name_hash.h"
+#include "config/known.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/entry/loader.h"

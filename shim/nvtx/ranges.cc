@@ -8,7 +8,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "allocator/record/range_stack.h"
-#include "config/parse.h"
+#include "config/text.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"
 #include "shim/process/settings.h"

@@ -9,7 +9,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/names.h"
-#include "config/parse.h"
+#include "config/text.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/pooled/site_words.h"
 #include "shim/process/log.h"

@@ -27,7 +27,7 @@ int look(dl_phdr_info* file, size_t /*size*/, void* data) {
   return 0;
 }
 
-// The loaded frameworks that pool device memory themselves (config/frameworks.h), unless the
+// The loaded frameworks that pool device memory themselves (config/known.h), unless the
 // environment turns that off. Read once, at exit, since programs set the environment as they run.
 // Reads only the loader's list and the environment.
 Frameworks frameworks_that_pool() {

@@ -3,7 +3,7 @@
 // other processes, and advice. Devices: report_device.cc; holders of memory: report_holders.cc.
 #include <unistd.h>
 
-#include "config/version.h"
+#include "config/known.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
 

@@ -23,8 +23,7 @@
 #include <string_view>
 
 #include "allocator/base/ledger.h"
-#include "config/frameworks.h"
-#include "config/parse.h"
+#include "config/known.h"
 #include "config/policy.h"
 #include "config/text.h"
 #include "shim/process/own_file.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "config/tool/elf.h"
+#include "config/tool/tool.h"
 
 namespace {
 

@@ -15,7 +15,7 @@ import time
 
 import life
 
-VERSION = re.search(r'kVersion\[\] = "(.+)"', (life.ROOT / "config/version.h").read_text())[1]
+VERSION = re.search(r'kVersion\[\] = "(.+)"', (life.ROOT / "config/known.h").read_text())[1]
 EVERYTHING = {"CISTERN_SITES": "stacks", "CISTERN_SKIP_GRADS": "true", "CISTERN_MEMORY_OPTIMIZE": "0",
               "FLAGS_fuse_parameter_groups_size": "3",
               "FLAGS_free_idle_memory": "true", "FLAGS_eager_delete_tensor_gb": "1",

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "config/parse.h"
+#include "config/text.h"
 
 namespace cistern::alloc::plan {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "allocator/plan/period.h"
 #include "allocator/plan/plan_file.h"
-#include "config/parse.h"
+#include "config/text.h"
 
 namespace cistern::alloc::plan {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/parse.h"
+#include "config/text.h"
 
 #include <fnmatch.h>
 

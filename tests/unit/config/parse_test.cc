@@ -8,7 +8,6 @@
 #include <random>
 #include <string>
 
-#include "config/parse.h"
 #include "config/text.h"
 #include "tests/catch.h"
 

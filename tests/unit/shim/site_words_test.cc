@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/site_words.h"
-#include "config/parse.h"
+#include "config/text.h"
 
 #include "tests/catch.h"
 

@@ -4,7 +4,7 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
-#include "config/parse.h"
+#include "config/text.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 #include "tests/unit/allocator/record/written.h"

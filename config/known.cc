@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/frameworks.h"
+#include "config/known.h"
 
 #include <strings.h>
 
