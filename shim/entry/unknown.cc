@@ -15,7 +15,6 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
-#include "shim/process/life.h"
 #include "shim/process/settings.h"
 
 extern "C" {

@@ -11,7 +11,6 @@
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/process/life.h"
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "shim/host/host_memory.h"
-#include "shim/process/life.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

@@ -29,7 +29,6 @@
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc_inside.h"
 #include "shim/host/large_blocks.h"
-#include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "allocator/base/os.h"
-#include "shim/process/life.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

@@ -13,9 +13,9 @@
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/process/background.h"
-#include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -180,7 +180,7 @@ bool describe_context(Mapping* out) {
   return out->context != nullptr;
 }
 
-// Without pools no other part resets this state in forked children (process/life.h).
+// Without pools no other part resets this state in forked children (process/settings.h).
 void prepare_for_forks() {
   static constinit std::atomic<bool> prepared{false};
   if (!prepared.exchange(true)) at_fork(nullptr, nullptr, reset_imported_after_fork);

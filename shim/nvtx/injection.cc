@@ -30,9 +30,9 @@
 #include "shim/entry/loader.h"
 #include "shim/entry/routes.h"
 #include "shim/nvtx/ranges.h"
-#include "shim/process/life.h"
 #include "shim/process/log.h"
-#include "shim/process/names.h"
+#include "shim/process/settings.h"
+#include "shim/process/thread.h"
 
 // NVTX as a tool sees it: types only, nothing of its implementation.
 #define NVTX_NO_IMPL

@@ -10,7 +10,6 @@
 #include "allocator/record/range_stack.h"
 #include "config/text.h"
 #include "shim/process/log.h"
-#include "shim/process/names.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 

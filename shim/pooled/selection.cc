@@ -13,7 +13,6 @@
 #include "shim/nvtx/ranges.h"
 #include "shim/pooled/site_words.h"
 #include "shim/process/log.h"
-#include "shim/process/names.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 #include "shim/sites/sites.h"

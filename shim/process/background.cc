@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "shim/process/life.h"
 #include "shim/process/log.h"
+#include "shim/process/settings.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log, the one channel by which Cistern talks to people: lines "cistern: <level>: …", one
 // write() each, to the log file or to stderr. Any thread; safe before main and while the process
-// ends; never on a hot path.
+// ends; never on a hot path. A file of its own, because files of every folder include it, and few
+// of them write any other file (own_file.h).
 #pragma once
 
 #include "config/policy.h"

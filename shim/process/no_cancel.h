@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // While a NoCancel exists, the calling thread is not cancelled (pthread_cancel); a request stays
 // pending. A driver call or a write to the log may be a cancellation point. A thread that ended
-// there would never release the locks and counts that Cistern holds during the call. Any thread.
+// there would never release the locks and counts that Cistern holds during the call. Any thread. It
+// is a file of its own, because thread.h relies on the settings, these on the log, and the log on
+// this.
 #pragma once
 
 #include <pthread.h>

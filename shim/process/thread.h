@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state that a thread keeps between calls, in thread-local storage of the initial-exec model:
 // access is one instruction and never allocates. The whole object may use 64 bytes of the static
-// TLS block.
+// TLS block. Ranges and call sites in it are numbers; the process's table of names has their text.
+// Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/record/names.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -57,5 +59,10 @@ struct Thread {
 };
 
 extern constinit thread_local Thread this_thread;
+
+// The process's table of names of ranges, functions and files; each has one number. It is here,
+// since folders that do not include each other share it.
+inline constinit alloc::Names names_of_process{};
+inline alloc::Names& names() { return names_of_process; }
 
 }  // namespace cistern::shim

@@ -8,7 +8,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/record/program_code.h"
 #include "shim/nvtx/ranges.h"
-#include "shim/process/names.h"
+#include "shim/process/thread.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

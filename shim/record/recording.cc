@@ -14,7 +14,6 @@
 #include "shim/nvtx/ranges.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
-#include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"
 #include "shim/process/settings.h"

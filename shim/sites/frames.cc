@@ -11,8 +11,8 @@
 #include "allocator/record/program_code.h"
 #include "shim/entry/loader.h"
 #include "shim/process/log.h"
-#include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/thread.h"
 
 namespace cistern::shim {
 namespace {

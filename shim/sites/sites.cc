@@ -12,7 +12,6 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/names.h"
-#include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"
 

@@ -19,7 +19,6 @@
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"
 #include "shim/process/background.h"
-#include "shim/process/life.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -19,7 +19,7 @@
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/reclaim/tickets.h"
 #include "shim/cuda_api.h"
-#include "shim/process/free_counts.h"
+#include "shim/process/report_figures.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {

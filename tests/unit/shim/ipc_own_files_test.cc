@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "allocator/base/os.h"
-#include "shim/process/life.h"
+#include "shim/process/settings.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/forked.h"
 #include "tests/unit/shim/ipc_peers.h"
