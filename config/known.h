@@ -15,7 +15,7 @@ inline constexpr char kVersion[] = "0.2.0";
 
 // Names of driver functions as 64-bit hashes. The preloaded object must recognise about a thousand
 // names, but never needs their text. It keeps the sorted hashes in a section of its own
-// (shim/entry/faces.h). `cistern doctor` reads that section from the file, to compare a driver's
+// (shim/entry/driver.h). `cistern doctor` reads that section from the file, to compare a driver's
 // exports with the names that the object knows.
 
 inline constexpr const char* kKnownNamesSection = ".cistern.known";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/entry/routes.h"
+#include "shim/entry/driver.h"
 
 #include <dlfcn.h>
 
@@ -7,8 +7,6 @@
 #include <cstring>
 
 #include "config/known.h"
-#include "shim/entry/driver.h"
-#include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 #include "shim/entry/unknown.h"
 #include "shim/process/log.h"
@@ -62,7 +60,7 @@ void* claim_unknown(void* handle, const char* name, const char* version, const v
 
 constinit std::atomic<const StandIn*> stand_in{nullptr};
 
-// A stand-in replaces a function only in a library that the program opened (routes.h).
+// A stand-in replaces a function only in a library that the program opened (driver.h).
 void* claim_stand_in(void* handle, const char* name, const char* version) {
   const StandIn* function = stand_in.load(std::memory_order_acquire);
   if (function == nullptr || name == nullptr || strcmp(name, function->name) != 0) return nullptr;

@@ -13,7 +13,6 @@
 #include "allocator/base/os.h"
 #include "config/known.h"
 #include "shim/entry/driver.h"
-#include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 #include "shim/process/settings.h"
 

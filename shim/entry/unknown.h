@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions that Cistern does not know (faces.h). Cistern cannot see what such a
+// Driver functions that Cistern does not know (driver.h). Cistern cannot see what such a
 // function does: it may submit work that touches any memory, make a stream or a context, or begin a
 // capture. So a program that looks one up gets a *trampoline* in its place. Its first call reports
 // to order/careful.h. Then it jumps to the driver's function with all arguments unchanged, also

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "shim/entry/driver.h"
-#include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"

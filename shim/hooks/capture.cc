@@ -2,7 +2,7 @@
 // Stream captures as the program begins and ends them. From shortly before a capture begins until
 // it ends, Cistern makes no driver calls of its own (capture_gate.h), and frees park their blocks
 // (graphs.h). Any thread.
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"

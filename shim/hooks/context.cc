@@ -3,8 +3,7 @@
 // finds its functions.
 #include "shim/order/contexts/context_life.h"
 
-#include "shim/entry/faces.h"
-#include "shim/entry/routes.h"
+#include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"

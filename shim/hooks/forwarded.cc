@@ -5,7 +5,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"

@@ -4,7 +4,7 @@
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/graphs.h"
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"

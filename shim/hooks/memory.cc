@@ -8,7 +8,6 @@
 
 #include "allocator/base/source.h"
 #include "shim/entry/driver.h"
-#include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/visible_work.h"

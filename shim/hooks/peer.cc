@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access from one context to memory of another, or of another process (order/ties.h).
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/kinds/imported.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"

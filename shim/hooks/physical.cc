@@ -5,7 +5,7 @@
 // management (pooled/queries.h).
 #include "shim/kinds/physical.h"
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"

@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "allocator/base/source.h"
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/kinds/imported.h"
 #include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/scratch.h"

@@ -5,7 +5,7 @@
 // Reclamation does not rely on these calls.
 #include "shim/order/streams/stream_registry.h"
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/scratch.h"

@@ -27,8 +27,8 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/record/names.h"
+#include "shim/entry/driver.h"
 #include "shim/entry/loader.h"
-#include "shim/entry/routes.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"

@@ -2,7 +2,6 @@
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/driver.h"
-#include "shim/entry/routes.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "shim/entry/faces.h"
+#include "shim/entry/driver.h"
 #include "shim/order/captures/graphs.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/graph_blocks.h"
