@@ -27,8 +27,7 @@
 #include "allocator/host/system.h"
 #include "shim/entry/loader.h"
 #include "shim/host/host_memory.h"
-#include "shim/host/jemalloc_inside.h"
-#include "shim/host/large_blocks.h"
+#include "shim/host/jemalloc.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"
@@ -61,7 +60,7 @@ uint64_t soft_lock_limit() {
 constexpr uint64_t kPartOfLimit = 16;
 // And for one large request, which the C library would be able to serve.
 constexpr uint64_t kSmallPartOfLimit = 256, kLeastPart = uint64_t{4} << 20;
-// The most freed memory that is kept if nothing is set, including what large_blocks.h keeps. More
+// The most freed memory that is kept if nothing is set, including what large_blocks.cc keeps. More
 // goes back at once.
 constexpr uint64_t kMostIdle = uint64_t{40} << 20;
 
@@ -147,7 +146,7 @@ const char* compose(const char* of_user) {
   const bool at_once = modest || settings.free_idle_memory.value || memory_is_short(settings);
   const int decay_ms = at_once ? 0 : 10'000;
   // A thread's cache takes blocks of up to 256 KiB. While the thread rests it keeps them, so the
-  // bound is 64 KiB if nothing is set; then large_blocks.h keeps larger ones. The cache checks one
+  // bound is 64 KiB if nothing is set; then large_blocks.cc keeps larger ones. The cache checks one
   // size class for unused blocks after each tcache_gc_incr_bytes of allocation. jemalloc's default
   // of 64 KiB would check at every third block of 4 to 64 KiB, and double the time.
   int length = snprintf(text, sizeof text,

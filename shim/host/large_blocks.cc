@@ -2,7 +2,7 @@
 // Both kinds of blocks are served in jemalloc's internal calls, which the linker's --wrap redirects
 // here: those that allocate and free the pages of a large block. The lock is a leaf: no other lock
 // is taken while it is held, and jemalloc is not called.
-#include "shim/host/large_blocks.h"
+#include "shim/host/jemalloc.h"
 
 #include <jemalloc/jemalloc.h>
 
@@ -14,7 +14,6 @@
 
 #include "allocator/base/mutex.h"
 #include "shim/host/host_memory.h"
-#include "shim/host/jemalloc_inside.h"
 #include "shim/process/settings.h"
 
 extern "C" {
