@@ -49,9 +49,9 @@ TRAITS = {
 BY_HAND = {
     "kSubmits": re.compile(
         r"^cuMem(Alloc|AllocFromPool|Free)Async|"  # as short as the work before it
-        r"^cuStream(Begin|End)(Capture|Recapture)|^cuStream(Destroy|Query|Synchronize)"),  # hooks/capture.cc, stream.cc
+        r"^cuStream(Begin|End)(Capture|Recapture)|^cuStream(Destroy|Query|Synchronize)"),  # hooks/stream.cc
     "kEditsGraph": re.compile(r"^cuGraphAddNode"),  # hooks/graph.cc
-    "kTakesMemory": re.compile(r"^cu(LogicalEndpoint|Multicast)BindAddr"),  # hooks/physical.cc
+    "kTakesMemory": re.compile(r"^cu(LogicalEndpoint|Multicast)BindAddr"),  # hooks/memory.cc
 }
 
 WORK = ("CUstream", "CUgraphExec", "CUlaunchConfig")
