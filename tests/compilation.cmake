@@ -3,8 +3,6 @@
 set_property(SOURCE tests/preload/programs/order/per_thread_streams.cu PROPERTY COMPILE_OPTIONS --default-stream=per-thread)
 # A sanitizer's runtime looks its functions up by dlsym before it can serve instrumented code.
 set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/entry/unknown.cc tests/catch_main.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=all)
-# In the unit tests as in the object: UBSan would look for the types of classes that are not in there.
-set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_OPTIONS -fno-rtti)
 # Link-time optimisation with clang takes an llvm-ar and a linker plugin of clang's own version.
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   include(CheckIPOSupported)
@@ -26,6 +24,10 @@ if(TARGET unit_tests)
     target_compile_options(${target} PRIVATE $<IF:$<CONFIG:RelWithDebInfo>,-O1$<SEMICOLON>-g1,-O0> -fno-sanitize=undefined
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endforeach()
+  # A file that is tested calls others that are in none of the tests: what needs those, and no test calls, is left out.
+  # Without types as in the object: UBSan would look for those of classes that are not in there.
+  target_compile_options(unit_tests_object PRIVATE -ffunction-sections -fdata-sections -fno-rtti)
+  target_link_options(unit_tests PRIVATE -Wl,--gc-sections)
   target_compile_options(unit_tests_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
@@ -88,8 +90,7 @@ foreach(target unit_tests sim_tests)
   endif()
 endforeach()
 # Precompiled headers are for one set of options.
-set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/entry/unknown.cc
-  shim/order/contexts/unit_access.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/entry/unknown.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 set(sources ${tests/preload/programs})
 list(FILTER sources INCLUDE REGEX "[.]cc$")
 list(FILTER sources EXCLUDE REGEX "/fixtures/")

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pools of the process share, and those of one device, whatever contexts it has: its
-// ledger, its cap and the sizes of its chunks. Also what the log says of the driver calls made for
-// the pools. Any thread.
+// ledger, its cap, the sizes of its chunks and its plan. Also what the log says of the driver calls
+// made for the pools. Any thread, unless a function says otherwise.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 
 #include "allocator/any_strategy.h"
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/plan/plan_file.h"
 #include "allocator/reclaim/garbage.h"
 #include "shim/cuda_api.h"
 #include "shim/process/log.h"
@@ -73,5 +75,16 @@ CUdevice known_devices_end();
 // supports physical units (virtual memory management). Warns once if the settings exceed the
 // device's memory or cap, or need units that it does not support. One thread at a time.
 alloc::ChunkSizes sizes_on(const Device& device, bool has_units);
+
+// --- the plans of CISTERN_PLAN=FILE (allocator/plan/FORMAT.md): read when the first context
+// appears, and kept as long as the process lives. One context of a device at a time has the
+// device's plan. If the file cannot be used, one message says so, and there is no plan. One thread
+// at a time: the lock of the contexts.
+
+// Gives the context with this number the plan of a device with `total` bytes, or its plans of
+// several threads. Empty if the file has none, or if another context has it.
+std::span<const alloc::plan::Plan> claim_plan(CUdevice device, uint64_t total, uint32_t context);
+// The context is gone: another one may get its plan.
+void give_up_plan(uint32_t context);
 
 }  // namespace cistern::shim

@@ -14,7 +14,6 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/order/plans.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/submissions.h"

@@ -9,7 +9,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context_slot.h"
-#include "shim/order/shared.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/background.h"
@@ -76,11 +75,6 @@ ChunkRelease::ChunkRelease(alloc::Memory memory, uint64_t address)
 int ChunkRelease::ended(int code) const { return code; }
 
 constinit thread_local Thread this_thread{};
-
-alloc::Shared& shared() {
-  static constinit alloc::Shared the_shared{};
-  return the_shared;
-}
 
 bool release_idle_memory(CUdevice device) {
   ++fakes().releases;
