@@ -63,8 +63,6 @@ constinit std::atomic<uintptr_t> last_submitter{Unfinished::kSeveral};
 void submissions_are_not_quiet() {}
 void note_first_submission(bool) {}
 
-CUcontext current_handle() { return fakes().current; }
-
 void note_failure(CUresult, CUcontext) {}
 
 void note_first_submission() {}

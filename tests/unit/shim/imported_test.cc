@@ -25,8 +25,6 @@ namespace cistern::shim {
 // Of this process there are no tokens, and its context is well.
 bool own_handle(const CUipcMemHandle&, CUipcMemHandle*, bool*) { return false; }
 uint64_t devices_reaching(uint32_t owner) { return owner == 0 ? test::devices_reaching : 0; }
-int context_slots() { return 0; }
-ContextSlot* context_slot(int) { return nullptr; }
 Context* working_context(CUcontext) {
   alignas(Context) static unsigned char only[sizeof(Context)] = {};
   return test::context_is_known ? reinterpret_cast<Context*>(only) : nullptr;
