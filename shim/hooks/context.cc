@@ -7,7 +7,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/synchronise.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"

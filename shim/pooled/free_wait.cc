@@ -20,7 +20,7 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/synchronise.h"
+#include "shim/order/contexts/context_life.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/ties.h"

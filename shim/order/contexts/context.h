@@ -61,7 +61,7 @@ CUdevice device_of(CUcontext handle);
 bool contexts_appearing();
 
 // To be called if the calling thread's context has no slot. `generation`: context_generation() from
-// before the look-up. Defined in unseen.cc.
+// before the look-up. Defined in context_life.cc.
 void unknown_context(CUcontext handle, uint32_t generation);
 
 // A green context works on its device's primary context, whose events cover it; it gets no pool.

@@ -27,11 +27,16 @@
 // waits, captures, makes a context current, enables peer access, or submits after a free. A launch
 // while all freed memory is marked does not look. Any thread; the caller may hold no lock. If the
 // driver refuses the queries, nothing is noticed.
+//
+// A synchronisation of a context shows that all its work is over: after that, no work of this
+// context can touch what was freed before (allocator/reclaim/reclaim.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
+#include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
 #include "shim/process/no_cancel.h"
 
@@ -82,5 +87,42 @@ void notice_context_of(CUstream stream);
 // To be called when the program made this context current. Whether no hook saw its creation, and
 // NVIDIA's runtime will probably retain it next.
 bool about_to_be_retained(CUcontext handle);
+
+// --- synchronisations ---
+
+// Put around a driver call that synchronises a context. Call succeeded() if that call succeeded and
+// the context did not end meanwhile.
+class ContextWait {
+ public:
+  explicit ContextWait(Context& context);
+  ~ContextWait();
+  ContextWait(const ContextWait&) = delete;
+  ContextWait& operator=(const ContextWait&) = delete;
+  void succeeded();
+  // Covers all work submitted before the constructor. After succeeded() the context has passed it.
+  alloc::Ticket ticket() const { return ticket_; }
+
+ private:
+  Context& context_;
+  uint64_t losses_;
+  alloc::Ticket ticket_;
+  uint64_t last_debt_;
+};
+
+// The same for a synchronisation by the program. It also informs the garbage and the clients, such
+// as the scratch cache. `handle` nullptr: the current context.
+class SynchroniseScope {
+ public:
+  explicit SynchroniseScope(CUcontext handle);
+  SynchroniseScope(const SynchroniseScope&) = delete;
+  SynchroniseScope& operator=(const SynchroniseScope&) = delete;
+  void succeeded();
+
+ private:
+  Context* context_;
+  std::optional<ContextWait> wait_;
+  CUcontext in_crowd_ = nullptr;  // the context, if it has no number
+  alloc::Ticket in_crowd_ticket_ = 0;
+};
 
 }  // namespace cistern::shim

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/synchronise.h"
 
 #include "shim/entry/unknown.h"
 #include "shim/order/barrier/debts.h"
