@@ -13,7 +13,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"
-#include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/shared.h"

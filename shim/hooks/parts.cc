@@ -16,7 +16,6 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/shared.h"

@@ -6,7 +6,6 @@
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
 #include "shim/process/log.h"

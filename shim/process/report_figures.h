@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of the report at exit. Folders above this one keep most of them and hand them down
-// (order/contexts/all_contexts.h). The waits of frees are counted here, where they happen.
+// (order/contexts/context.h). The waits of frees are counted here, where they happen.
 #pragma once
 
 #include <cstddef>
@@ -247,7 +247,7 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
 // The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by each
 // process that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to what was stderr at
 // load. The caller brings the figures, which are kept in folders above this one
-// (order/contexts/all_contexts.h).
+// (order/contexts/context.h).
 
 // At load: keeps a duplicate of stderr, which the program may close before it ends.
 void open_report(const config::Policy& policy);

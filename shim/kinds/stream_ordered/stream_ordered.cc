@@ -11,7 +11,6 @@
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/contexts/all_contexts.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/stream_registry.h"

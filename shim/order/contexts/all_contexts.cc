@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/all_contexts.h"
+#include "shim/order/contexts/context.h"
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
@@ -8,7 +8,6 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/shared.h"
 

@@ -3,12 +3,14 @@
 // and ledger. This state ends with the context, without a CUDA call. Contexts are found by handle;
 // when the driver uses a handle again, the new context gets new state. context_life.h describes
 // their beginning and end. A thread that works in a context holds a Visit. Code in folders above
-// this one that keeps something for a context is a client (ContextClient). Any thread.
+// this one that keeps something for a context is a client (ContextClient). At the end is
+// what the contexts of a device keep together, and the figures of the report. Any thread.
 //
 // For primary contexts Cistern counts how often the program has retained each (primary.cc). Most
 // releases do not end the context, and then other threads need not be kept away from it.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "allocator/context_pool.h"
@@ -17,6 +19,7 @@
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/cuda_source.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/report_figures.h"
 
 namespace cistern::shim {
 
@@ -200,5 +203,32 @@ class PrimaryRelease {
   struct Primary* const primary_;  // nullptr: no such device
   bool spare_ = false;             // others have retained it, and their releases have not begun
 };
+
+// --- all contexts together: the memory that those of a device keep for reuse, and the figures of
+// the report at exit (process/report_figures.h). Defined in all_contexts.cc.
+
+// Bytes on a device. `idle`: kept, and could be released; counted as the driver and the cap count.
+// `live`: handed to the program.
+struct PooledBytes {
+  uint64_t idle = 0, live = 0;
+};
+PooledBytes pooled_bytes_of(CUdevice device);
+
+// To be called before the program is told how much of the device is free.
+void about_to_tell_free(CUdevice device);
+
+// Releases what the clients of contexts (order/contexts/context.h) keep on the device; kNoDevice:
+// on every device. False if nothing was released.
+bool release_idle_memory_of_clients(CUdevice device);
+
+// Releases all that is kept on the device, except what the pool of `except` keeps. False if nothing
+// was released. Waits 0.2 s at most, and only for work that was submitted before the frees.
+bool release_idle_memory_of(CUdevice device, const Context* except);
+
+// Releases all clean memory of the pools of the device's contexts to the driver, without a wait.
+void release_clean_memory_of(CUdevice device);
+
+// Makes no CUDA call.
+ProcessReport describe_process();
 
 }  // namespace cistern::shim

@@ -10,7 +10,6 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
-#include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/contexts/pinned_pools.h"
