@@ -9,7 +9,7 @@
 // tie: neither is in a pool of ours, and the scratch cache reuses memory of the driver's pools only
 // in stream order, in which the program must order every use before the free. The driver grants
 // peer access for memory of cuMemAlloc. Memory mapped by virtual memory management, that of the
-// expandable pools, has a list of devices instead. It is kept here (contexts/unit_access.cc) as the
+// expandable pools, has a list of devices instead. It is kept here (cuda_units.cc) as the
 // program enables and disables peer access; later mappings get the list then (order/cuda_source.h).
 //
 // A copy ties contexts until it is done. Drivers that record no event for a whole context make
