@@ -9,18 +9,18 @@
 // tie: neither is in a pool of ours, and the scratch cache reuses memory of the driver's pools only
 // in stream order, in which the program must order every use before the free. The driver grants
 // peer access for memory of cuMemAlloc. Memory mapped by virtual memory management, that of the
-// expandable pools, has a list of devices instead. It is kept here (cuda_units.cc) as the
-// program enables and disables peer access; later mappings get the list then (order/cuda_source.h).
+// expandable pools, has a list of devices instead. It is kept in cuda_units.cc as the program
+// enables and disables peer access; later mappings get the list then (order/cuda_source.h).
 //
 // A copy ties contexts until it is done. Drivers that record no event for a whole context make
 // marks in frees and allocations only (streams/events.h), so the next mark of the context that
-// copies may come after work that never ends. There (copy_ends.cc) an event is recorded on the
-// copy's own stream instead, right behind it and in the same call of the program. So it orders
-// nothing that the copy does not: on the legacy stream it may follow work that another thread
-// submits just then, which the copy itself might have followed as well. At most kMost copies are
-// followed at a time; the ties of others, and of those whose event cannot be recorded or asked, end
-// with marks (Reclaim::only_marks_untie). An event is destroyed once it has passed, or ends with
-// its context. The caller may hold no lock.
+// copies may come after work that never ends. There an event is recorded on the copy's
+// own stream instead, right behind it and in the same call of the program. So it orders nothing
+// that the copy does not: on the legacy stream it may follow work that another thread submits just
+// then, which the copy itself might have followed as well. At most kMost copies are followed at a
+// time; the ties of others, and of those whose event cannot be recorded or asked, end with marks
+// (Reclaim::only_marks_untie). An event is destroyed once it has passed, or ends with its context.
+// The caller may hold no lock.
 #pragma once
 
 #include "shim/cuda_api.h"
