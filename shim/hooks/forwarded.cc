@@ -13,7 +13,6 @@
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
-#include "shim/order/participants.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
