@@ -9,7 +9,7 @@
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/out_of_memory.h"

@@ -7,8 +7,8 @@
 
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
@@ -242,7 +242,7 @@ bool one_stream(CUstream* stream, Arguments... arguments) {
   return one;
 }
 
-// Puts the work behind the debts (order/barrier/debts.h): its stream waits for them. True if the
+// Puts the work behind the debts (order/barrier/work.h): its stream waits for them. True if the
 // submission has to be noted again.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] bool put_behind_debts(Arguments... arguments) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: creation, instantiation, update and end. A block that a graph may use is not reused while
 // the graph lives (order/captures/graphs.h).
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/graphs.h"
 
 #include "shim/entry/driver.h"

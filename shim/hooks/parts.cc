@@ -12,7 +12,7 @@
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/nvtx/ranges.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/careful.h"

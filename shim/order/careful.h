@@ -22,7 +22,7 @@
 // A wait for a context covers all its work, seen or not; so memory is pooled as before.
 //
 // One flag each for the process, set once, by any thread, before the call in question goes on. The
-// thread that sets one waits for the debts of frees (barrier/debts.h). For the first flag it also
+// thread that sets one waits for the debts of frees (barrier/work.h). For the first flag it also
 // waits until no driver call of Cistern's own is under way, at most 200 ms (capture_gate.h). It
 // cannot fail.
 #pragma once

@@ -44,7 +44,7 @@ namespace {
 // make the system call themselves, and descriptors also come by fork and by sockets.
 //
 // A look at all descriptors takes about 50 microseconds. So a look happens only when a free would
-// leave its order to the GPU (debts.h), since such devices do not keep that order: at the first
+// leave its order to the GPU (work.h), since such devices do not keep that order: at the first
 // such free, then at most ten times a second. With very many descriptors looks are rarer: they take
 // at most a hundredth of the process's time.
 

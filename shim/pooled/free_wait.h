@@ -8,7 +8,7 @@
 //   nothing was submitted since the context was   no wait, no driver call
 //   seen empty (order/barrier/work.h)
 //   work of this thread alone, of which the host  none: the device keeps the order
-//   sees nothing (order/barrier/debts.h)
+//   sees nothing (order/barrier/work.h)
 //   work of this thread alone, some of which the  an event behind it (order/barrier/
 //   host sees                                     visible_work.h); the device keeps the order of
 //                                                 the rest
@@ -35,7 +35,7 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/contexts/context.h"
 #include "shim/process/settings.h"
 

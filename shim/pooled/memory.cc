@@ -6,7 +6,7 @@
 #include "shim/entry/driver.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
@@ -228,7 +228,7 @@ void free_uncounted(Context& context, CUdeviceptr address) {
   device.past_frees.add(~uint64_t{0});
 }
 
-// The memory may have been freed under a debt of another thread (barrier/debts.h). With the driver
+// The memory may have been freed under a debt of another thread (barrier/work.h). With the driver
 // alone, that free would not be over yet. If the debt is not over within a second, other memory is
 // taken, as with the driver. That happens once: afterwards no free leaves a debt.
 [[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {

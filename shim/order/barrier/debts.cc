@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 
 #include <pthread.h>
 

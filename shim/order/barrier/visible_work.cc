@@ -8,7 +8,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
@@ -79,7 +79,7 @@ namespace {
 // Whether other contexts may have visible work, even work that no event follows, or work of other
 // threads. Another thread's work counts because it may finish only with the help of that thread. If
 // the calling thread left a debt behind such work and ended, that thread would wait for the debt
-// without a limit (debts.h). In a context that was never seen empty, the work's thread is unknown.
+// without a limit (work.h). In a context that was never seen empty, the work's thread is unknown.
 bool others_may_show(CUcontext own) {
   const ThreadId me = this_thread_id();
   bool any = false;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of a context that a free may have to wait for, as the context's slot keeps it: whether
 // the context was seen *empty*, with all its work done, and nothing was submitted since; the work
-// since then (`Unfinished`); and the context's part of a debt (`Debt`; debts.h says what a debt
-// is). Any thread.
+// since then (`Unfinished`); and the context's part of a debt (`Debt`, below). Any thread.
 //
 // Two things show that a context is empty: a synchronisation of it, and a free of the driver's own.
 // Call expect() before that driver call and confirm() after it. A submission in between makes
@@ -24,6 +23,8 @@
 
 namespace cistern::shim {
 
+struct Context;
+
 class SeenEmpty {
  public:
   // What showed that the context is empty. A synchronisation has a ticket that the context has
@@ -42,7 +43,8 @@ class SeenEmpty {
   }
 
   // expect(): `ticket` was closed, and the driver call follows. confirm(): that call succeeded, so
-  // all work submitted before expect() is done.
+  // all work submitted before expect() is done. Both are defined in contexts/context_slot.cc, as is
+  // contexts_seen_empty.
   void expect(alloc::Ticket ticket);
   void confirm(alloc::Ticket ticket, By by);
 
@@ -69,7 +71,7 @@ using ThreadId = uintptr_t;
 
 // The work of a context since it was last seen empty: which thread submitted it, if there was only
 // one, and whether the host can see any of it (visible_work.h). The device itself can keep the
-// order of work that one thread submitted and the host cannot see (debts.h). Written under one lock
+// order of work that one thread submitted and the host cannot see (below). Written under one lock
 // (order/submissions.cc), read without.
 class Unfinished {
  public:
@@ -115,6 +117,47 @@ void submissions_are_not_quiet();
 // submissions.cc.
 void forget_submitters();
 
+// --- debts: the order that a free owes if it does not wait. With the driver alone, cuMemFree
+// returns once all earlier work of the context is done: whatever the program submits afterwards
+// runs after that work. If one thread submitted all of it, and the part that the host can see is
+// over (visible_work.h), the device can keep that order: the free leaves a *debt* and returns.
+//
+// The thread that freed is the *debtor*.
+//
+//   * It submits: before that, one event is recorded for the context, so that it does not cover the
+//     new work. The stream waits for that event, once.
+//   * It queries an event or a stream that is not done: the thread waits for the debt and queries
+//     the driver again.
+//   * It ends what work may use: the thread waits for the debt first.
+//
+// Another thread may know of the free or not.
+//
+//   * It submits, or ends what work may use: it waits for the debt. Without Cistern it would wait
+//     for the context's lock, which the driver's own free holds meanwhile (an H100, driver 580).
+//   * It allocates: it waits a second at most. After that it gets memory that was never under the
+//     debt (pooled/memory.cc).
+//
+// No debt begins while a thread waits. A free at such a moment shows that threads do not take turns
+// but work at the same time: the next thousand frees wait themselves, as the driver's do. The work
+// may need the very thread that waits for it. So that thread gives up after ten seconds, or after
+// one if it allocates; from then on no free of this process leaves a debt.
+//
+// Once the debtor has ended, whatever a thread does comes after its frees: then the host waits
+// without a limit. There is one exception. A debt may begin while another thread is handing work
+// over in the same context. The debt's event may cover that work, and the work may need a thread
+// that waits. Then the limits above hold for an ended debtor as well.
+//
+// So a freed block can be handed out again at once: only submissions behind the debt reach it.
+// Memory that goes back to the driver, or is shared, waits for the debt.
+//
+// One thread at a time is the debtor, with a debt in any number of contexts; its streams wait for
+// all of them. A debt ends when its event has passed, or with a synchronisation of its context. If
+// no event can be recorded, the debtor waits for the context in its next call.
+//
+// Drivers before CUDA 12.5 cannot record an event for a whole context: there are no debts. No debt
+// begins during a capture, with peer access or ties, in a careful process, or if Cistern fills
+// memory. The rest of this file is defined in debts.cc.
+
 struct Debt {
   // *Open*: nothing was submitted since the free, so that further frees of this thread belong to
   // the same debt. 0: it is not.
@@ -137,7 +180,7 @@ struct Debt {
 extern constinit std::atomic<ThreadId> debtor;
 inline constexpr ThreadId kEndedDebtor = 1;  // it ended, and left some
 
-// Of the process. Defined in debts.cc.
+// Of the process.
 extern constinit FreeCounts free_counts;
 
 inline ThreadId this_thread_id() { return reinterpret_cast<ThreadId>(&this_thread); }
@@ -148,17 +191,51 @@ inline bool others_debts() {
 }
 
 // The calling thread has just handed work over, and there are debts of another thread's: if they
-// began meanwhile, they may cover that work. Defined in debts.cc.
+// began meanwhile, they may cover that work.
 void others_debts_may_cover_work();
 
 // Waits until there is no debt; returns whether there is none. The debtor waits without a limit.
 // Another thread waits at most ten seconds; after that, frees wait as the driver's do. The caller
-// may hold no lock. `who`: how a wait of the debtor is counted. Defined in debts.cc.
+// may hold no lock. `who`: how a wait of the debtor is counted.
 bool pay_debts(PaidBy who = PaidBy::end_of_use);
 // The same, before memory that may be under a debt goes to the driver or elsewhere. Ignores debts
 // that begin meanwhile. A thread other than the debtor waits at most a second.
 bool pay_for_release();
 // Whether there may be a debt, as far as this thread knows. Does not wait.
 bool owes_now();
+
+// Whether a free can leave a debt at all, with these settings and this driver.
+bool debts_possible();
+
+// Why a free of the calling thread can leave no debt in the context, because of its work, the
+// settings or the driver. FreeWaitReason::none: it can.
+FreeWaitReason why_no_debt(const Context& owner);
+
+// To be called in a free, before another thread can get the block: leaves a debt of the calling
+// thread in the context and returns FreeWaitReason::none. Any other reason: there is no debt, and
+// the free must wait. The caller holds a GatePass.
+FreeWaitReason owe(Context& owner);
+
+// No free of this process leaves a debt from here on: a thread waited in vain.
+void leave_no_more_debts();
+
+// To be called before a submission to this stream (its name without a suffix, ask.h) in the current
+// context. True if it waited for another thread's debts. That thread may have synchronised
+// meanwhile, and so counted this submission as done: the caller must note the submission again, and
+// call this again for debts that began since.
+[[nodiscard]] bool order_behind_debts(CUstream stream);
+
+// The number of the last debt's event record, also of one that the driver refused. Call it before a
+// synchronisation of a context; if that succeeds, pass the number to paid_by_synchronisation().
+uint64_t last_debt();
+void paid_by_synchronisation(Context& context, uint64_t last);
+
+// Streams with this handle end: another one may get it.
+void forget_waits_of(CUstream stream);
+// The context has ended, and its event with it.
+void debt_of_context_gone(Context& context);
+// To be called when the process ends: waits for all debts, as the last frees would have waited.
+void pay_debts_at_exit();
+void reset_debts_after_fork();
 
 }  // namespace cistern::shim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "shim/entry/unknown.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"

@@ -7,7 +7,7 @@
 
 #include "config/load.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
