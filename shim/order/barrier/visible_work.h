@@ -2,8 +2,7 @@
 // Work of the device that the host can see without asking the driver: it uses memory of the host,
 // calls a function of the host, waits for one, or shares what it writes with others. A free waits
 // for such work, since the program may look at its results right after the free. The program can
-// see the results of all other work only by a call, which Cistern sees (work.h). host_visible.cc
-// decides which work is visible; visible_work.cc has the wait of a free.
+// see the results of all other work only by a call, which Cistern sees (work.h).
 //
 // A copy or a fill is such work if one of its addresses lies in pinned, registered or managed
 // memory, and a kernel if one of its parameters does, or holds such an address. If a device reaches
