@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/pooled/site_words.h"
 #include "config/text.h"
+#include "shim/pooled/selection.h"
 
 #include "tests/catch.h"
 
