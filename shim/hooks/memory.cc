@@ -18,7 +18,6 @@
 #include "shim/order/shared.h"
 #include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/queries.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"

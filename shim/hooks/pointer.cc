@@ -21,7 +21,6 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/pooled/memory.h"
-#include "shim/pooled/queries.h"
 
 namespace cistern::shim {
 namespace {
@@ -151,7 +150,7 @@ uint64_t id_of_units(const Place& place) {
 }
 
 // Replaces the attributes that the driver answers differently for mapped memory than for memory of
-// cuMemAlloc. The program cannot get a handle to export of either (pooled/queries.h).
+// cuMemAlloc. The program cannot get a handle to export of either (pooled/memory.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!place.in_units()) return;
   switch (attribute) {

@@ -11,8 +11,8 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/stream_registry.h"
+#include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/queries.h"
 
 namespace cistern::shim {
 

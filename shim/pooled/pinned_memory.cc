@@ -12,7 +12,6 @@
 #include "shim/order/shared.h"
 #include "shim/pooled/free_wait.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/queries.h"
 #include "shim/pooled/selection.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/pooled/queries.h"
+#include "shim/pooled/memory.h"
 
 #include <atomic>
 #include <cstring>
@@ -9,7 +9,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
-#include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
