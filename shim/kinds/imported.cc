@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "shim/ipc/client.h"
-#include "shim/kinds/imported_table.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/streams/events.h"

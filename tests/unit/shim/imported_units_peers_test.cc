@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "allocator/base/os.h"
-#include "shim/kinds/imported_table.h"
+#include "shim/kinds/imported.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/unit_imports.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks in units of another process, on the driver of unit_imports.h.
-#include "shim/kinds/imported_table.h"
+#include "shim/kinds/imported.h"
 
 #include <atomic>
 #include <cstring>
