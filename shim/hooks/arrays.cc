@@ -7,7 +7,7 @@
 
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
-#include "shim/kinds/linear.h"
+#include "shim/kinds/unpooled.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: allocation and free, the program's own virtual memory management, and access to memory of
-// another context or process. Any thread.
+// Memory: allocation and free, queries of a device's memory, the program's own virtual memory
+// management, and access to memory of another context or process. The pools answer for the memory
+// that they serve (pooled/memory.h), the driver for the rest (kinds/unpooled.h). Idle memory counts
+// as free, and a cap is reported as the size of the device. Any thread.
 #include "shim/pooled/memory.h"
 
 #include <algorithm>
@@ -8,8 +10,7 @@
 #include "allocator/base/source.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/imported.h"
-#include "shim/kinds/linear.h"
-#include "shim/kinds/physical.h"
+#include "shim/kinds/unpooled.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/barrier/work.h"

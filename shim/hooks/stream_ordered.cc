@@ -9,8 +9,8 @@
 
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
-#include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/kinds/unpooled.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/shared.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/kinds/linear.h"
+#include "shim/kinds/unpooled.h"
 
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"

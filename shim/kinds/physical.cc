@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/kinds/physical.h"
+#include "shim/kinds/unpooled.h"
 
 #include <atomic>
 

@@ -10,7 +10,7 @@
 // CudaUnits (cuda_units.cc) has physical memory and addresses by the driver's virtual memory
 // management. None of these calls belongs to a context, so a pool's units outlive the context and
 // go back after its end. The calls go to the driver directly: the program's own virtual memory
-// management (kinds/physical.h) never sees these units. create() and map() run inside calls of the
+// management (kinds/unpooled.h) never sees these units. create() and map() run inside calls of the
 // program that request memory, and behave in a capture like those. The others are Cistern's own.
 // unmap() passes the capture gate. release() and free_addresses() must be made in a capture too, by
 // a thread with relaxed mode (cuda.h, cuThreadExchangeStreamCaptureMode). Any thread.

@@ -10,7 +10,7 @@
 // keeps.
 //
 // A block may come from a pool on another device than its stream's, or on no device. Pools are
-// recorded only if charges are kept (kinds/charges.h) or memory is filled (kinds/linear.h).
+// recorded only if charges are kept (kinds/charges.h) or memory is filled (kinds/unpooled.h).
 //
 // At each synchronisation a pool returns memory beyond its release threshold, which is 0 by
 // default. With CISTERN_MEMPOOL_THRESHOLD a pool whose threshold the program never set is adopted:

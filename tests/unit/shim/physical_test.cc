@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory that the program creates: charged as long as a handle or a mapping holds it, on a
 // driver that gives the number of a released handle out again at once.
-#include "shim/kinds/physical.h"
+#include "shim/kinds/unpooled.h"
 
 #include <set>
 
