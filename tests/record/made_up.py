@@ -26,12 +26,12 @@ def recording_of(*blocks):
 
 def blocks_of(kind, items, size):
     """Blocks full of what an iterator gives, until there are so many bytes."""
-    contents = b""
+    contents = bytearray()  # adding to bytes copies all of them
     for item in items:
         if len(contents) + len(item) > MOST_BLOCK:
             yield kind, contents
             size -= len(contents)
-            contents = b""
+            contents = bytearray()
             if size <= 0:
                 return
         contents += item
