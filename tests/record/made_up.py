@@ -25,14 +25,14 @@ def recording_of(*blocks):
 
 
 def blocks_of(kind, items, size):
-    """Blocks full of what an iterator gives, until there are so many bytes."""
+    """Blocks full of what an iterator gives, of so many bytes in all at most."""
     contents = bytearray()  # adding to bytes copies all of them
     for item in items:
-        if len(contents) + len(item) > MOST_BLOCK:
+        if contents and len(contents) + len(item) > min(size, MOST_BLOCK):
             yield kind, contents
             size -= len(contents)
             contents = bytearray()
-            if size <= 0:
+            if size < len(item):
                 return
         contents += item
     yield kind, contents
