@@ -2,6 +2,7 @@
 """Runs programs of tests/preload without and with Cistern, each in a folder of its own, and looks at
 what they leave behind: reports and logs by process id, and nothing else."""
 
+import functools
 import json
 import os
 import pathlib
@@ -23,11 +24,12 @@ LOG_LINE = re.compile(r"cistern: (error|warn|info|debug): .+")
 build_dir = None  # set by main()
 
 
+@functools.cache
 def sanitizer_runtimes(library):
     """A sanitizer's runtime has to be the first object of a process that loads it late."""
     needed = subprocess.run(("readelf", "--wide", "-d", library), check=True, capture_output=True,
                             text=True).stdout
-    return re.findall(r"\[(lib[at]san\.so\S*)\]", needed)
+    return tuple(re.findall(r"\[(lib[at]san\.so\S*)\]", needed))
 
 
 def part(items):
@@ -53,7 +55,7 @@ class Life(unittest.TestCase):
 
     def environment(self, preload, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        objects = sanitizer_runtimes(build_dir / "sim" / "libcuda.so.1")
+        objects = [*sanitizer_runtimes(build_dir / "sim" / "libcuda.so.1")]
         env["LD_LIBRARY_PATH"] = f"{build_dir / 'sim'}:{build_dir / 'programs'}"
         env["SIMCUDA_KERNELS"] = str(build_dir / "sim" / "libtest-kernels.so")
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # the programs leak on purpose
