@@ -188,6 +188,7 @@ class Simulated(unittest.TestCase):
         self.assertEqual((row["same"], row["seen"]["unseen"], row["seen"]["operations"]), (True, 0, 20))
 
     def test_loops_of_large_blocks(self):
+        self.use(mock.patch.dict(os.environ, GPU_CHECK_SECOND_MS="1"))
         told, _ = silent(parts.kept, PROGRAMS, str(CISTERN))
         self.assertEqual(told["driver"]["mib_at_once"], 0)
         for kind in ("", "_pool_1_mib", "_pool_256_mib"):
