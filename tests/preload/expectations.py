@@ -201,11 +201,11 @@ def part_of(seeds, which):
 
 
 class Reader:
-    """Reads files, with the folders and the seed that stand for {programs} and so on."""
+    """Reads files, each once, with the folders and the seed that stand for {programs} and so on."""
 
     def __init__(self, words, folder=FOLDER):
         self.words, self.folder = words, folder
-        self.being_read = []
+        self.being_read, self.were_read = [], {}
 
     def names(self, of_threads=False):
         """All tests there are, or those in which a race detector can see anything."""
@@ -237,6 +237,11 @@ class Reader:
         return next(iter(tests.values())).commands
 
     def read(self, file):
+        if file not in self.were_read:
+            self.were_read[file] = self.read_now(file)
+        return self.were_read[file]
+
+    def read_now(self, file):
         path = self.folder / f"{file}.expect"
         head, cases = self.sections(path)
         tests = {}
