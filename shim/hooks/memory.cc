@@ -23,9 +23,7 @@
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"
 
-// --- Allocation and free: the pools answer for the memory that they serve (pooled/memory.h), the
-// driver for the rest (kinds/linear.h). Queries of a device's memory: idle memory counts as free,
-// and a cap is reported as the size of the device.
+// --- Allocation, free, and queries of a device's memory.
 
 namespace cistern::shim {
 namespace {
@@ -177,7 +175,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
 // --- The program's own virtual memory management. The driver answers; physical memory is followed
 // if it is charged (kinds/charges.h) or recorded. For memory of the pools the program gets the
 // answers that the driver gives for memory of cuMemAlloc, even if that memory comes from virtual
-// memory management (pooled/queries.h).
+// memory management (pooled/memory.h).
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {

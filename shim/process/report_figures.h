@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the report at exit. Folders above this one keep most of them and hand them down
-// (order/contexts/context.h). The waits of frees are counted here, where they happen.
+// The report at exit and its figures. Folders above this one keep most figures and hand them down
+// (order/contexts/context.h). The counts of waits of frees are declared here, and the code that
+// waits adds to them (pooled/free_wait.h, order/barrier/work.h). Any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,9 @@
 
 namespace cistern::shim {
 
-// --- Counts why frees of pooled memory waited, and how many left their order to the device
-// (pooled/free_wait.h, order/barrier/debts.h). Frees with nothing to wait for are the most frequent
-// and are not counted: the report subtracts the counted ones from the pools' own count of frees.
-// Any thread, without a lock.
+// --- Counts why frees of pooled memory waited, and how many left their order to the device. Frees
+// with nothing to wait for are the most frequent and are not counted: the report subtracts the
+// counted ones from the pools' own count of frees. Without a lock.
 
 // Why a free waited for all work of its context, although the device can keep work in order.
 enum class FreeWaitReason : uint8_t {
@@ -244,10 +244,9 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
   for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
 }
 
-// The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by each
+// --- The report itself (CISTERN_REPORT): what the pools did, per device. Written once, by each
 // process that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to what was stderr at
-// load. The caller brings the figures, which are kept in folders above this one
-// (order/contexts/context.h).
+// load. The caller brings the figures.
 
 // At load: keeps a duplicate of stderr, which the program may close before it ends.
 void open_report(const config::Policy& policy);

@@ -3,11 +3,13 @@
 // and ledger. This state ends with the context, without a CUDA call. Contexts are found by handle;
 // when the driver uses a handle again, the new context gets new state. context_life.h describes
 // their beginning and end. A thread that works in a context holds a Visit. Code in folders above
-// this one that keeps something for a context is a client (ContextClient). At the end is
-// what the contexts of a device keep together, and the figures of the report. Any thread.
+// this one that keeps something for a context is a client (ContextClient). Any thread.
 //
 // For primary contexts Cistern counts how often the program has retained each (primary.cc). Most
 // releases do not end the context, and then other threads need not be kept away from it.
+//
+// The last functions are about several contexts together: the memory that those of a device keep,
+// and the figures of the report.
 #pragma once
 
 #include <cstdint>
@@ -217,8 +219,8 @@ PooledBytes pooled_bytes_of(CUdevice device);
 // To be called before the program is told how much of the device is free.
 void about_to_tell_free(CUdevice device);
 
-// Releases what the clients of contexts (order/contexts/context.h) keep on the device; kNoDevice:
-// on every device. False if nothing was released.
+// Releases the memory that clients (ContextClient) keep on the device; kNoDevice: on every device.
+// False if nothing was released.
 bool release_idle_memory_of_clients(CUdevice device);
 
 // Releases all that is kept on the device, except what the pool of `except` keeps. False if nothing
