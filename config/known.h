@@ -13,8 +13,8 @@ namespace cistern::config {
 // Defined only here: `cistern version` and the report print it.
 inline constexpr char kVersion[] = "0.2.0";
 
-// Names of driver functions as 64-bit hashes. The preloaded object must recognise about a thousand
-// names, but never needs their text. It keeps the sorted hashes in a section of its own
+// --- Names of driver functions as 64-bit hashes. The preloaded object must recognise about a
+// thousand names, but never needs their text. It keeps the sorted hashes in a section of its own
 // (shim/entry/driver.h). `cistern doctor` reads that section from the file, to compare a driver's
 // exports with the names that the object knows.
 
@@ -34,9 +34,9 @@ constexpr bool is_driver_name(std::string_view name) {
   return name.size() > 2 && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-// Frameworks that pool device memory themselves. Each is recognised by a file of its own; most have
-// a switch that leaves pooling to Cistern. At exit the preloaded object looks for these files among
-// the loaded ones. The tool looks for them among those that a program would load.
+// --- Frameworks that pool device memory themselves. Each is recognised by a file of its own; most
+// have a switch that leaves pooling to Cistern. At exit the preloaded object looks for these files
+// among the loaded ones. The tool looks for them among those that a program would load.
 
 struct Framework {
   const char* name;

@@ -107,6 +107,8 @@ bool is_known(const char* name) { return has(kKnownNames, name); }
 
 size_t passing_names() { return kPasses.size(); }
 
+// --- the real driver ---
+
 namespace {
 
 constexpr SymbolName kSymbols[] = {

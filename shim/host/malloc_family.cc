@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program calls of malloc's family and of C++'s operators, as far as it is not jemalloc's:
+// Cistern's own functions of malloc's family, its C++ operators, and whether the program's calls
+// reach them. jemalloc defines the rest of the family.
 //
 //   the malloc family  members that jemalloc lacks, and members whose version in jemalloc does not
 //                      set errno if there is no memory. Programs check errno, so ours set it. If
@@ -9,8 +10,8 @@
 //                      own malloc and operators. Without ours, those operators would return blocks
 //                      that come to our free()
 //
-// If another object's malloc comes first and lacks one of all these, the C library serves the call
-// (host_memory.h). Any thread.
+// If another object's malloc comes first and lacks one of these functions, the C library serves the
+// call (host_memory.h). Any thread.
 #include <jemalloc/jemalloc.h>
 #include <malloc.h>
 
@@ -25,7 +26,7 @@
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc.h"
 
-// Whose malloc, and whose operators, serve the program (host_memory.h).
+// --- Whose malloc, and whose operators, serve the program (host_memory.h).
 
 namespace cistern::shim {
 namespace {
@@ -81,7 +82,7 @@ bool operators_are_ours() {
 
 }  // namespace cistern::shim
 
-// The malloc family.
+// --- The malloc family.
 
 using cistern::shim::malloc_is_ours;
 using cistern::shim::next_of_family;
@@ -212,9 +213,9 @@ void* jemalloc_valloc(size_t bytes);
 
 }  // extern "C"
 
-// The operators. They work like the C++ runtime's defaults. If there is no memory, they call the
-// runtime's own operator: it calls our malloc again, then the program's new-handler, and throws,
-// since exceptions are the runtime's.
+// --- The operators. They work like the C++ runtime's defaults. If there is no memory, they call
+// the runtime's own operator: it calls our malloc again, then the program's new-handler, and
+// throws, since exceptions are the runtime's.
 
 namespace cistern::shim {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of the host's pool: when they go back to the system, and that they stay locked. Any
-// thread.
+// The pages of the host's pool. The first part returns them to the system. The second keeps them
+// locked when the program unlocks memory. Any thread.
 //
 // The background thread returns freed pages to the system. It is started with the program's first
 // CUDA call, since the driver starts threads as well. A process without CUDA that has one thread
@@ -71,9 +71,9 @@ void reset_idle_host_memory_after_fork() {
   forget_background_thread();
 }
 
-// The program asks for memory to go back to the system: by malloc_trim(), or as programs that know
-// jemalloc do, by mallctl("arena.<i>.purge") or ".decay". jemalloc then returns its cached memory
-// to the pool, and the pool returns it to the system.
+// --- The program asks for memory to go back to the system: by malloc_trim(), or as programs that
+// know jemalloc do, by mallctl("arena.<i>.purge") or ".decay". jemalloc then returns its cached
+// memory to the pool, and the pool returns it to the system.
 
 namespace {
 
@@ -137,7 +137,7 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its oth
 
 }  // extern "C"
 
-// The program's own locking of memory. Locks do not nest: if the program calls munlock() on a
+// --- The program's own locking of memory. Locks do not nest: if the program calls munlock() on a
 // buffer of malloc, that would unlock pages that the pool locked. So munlock() leaves out those
 // pages, and after munlockall() they are locked again. Results and errors are the kernel's. All
 // other functions go to the kernel directly: what the program locks is locked, in the pool or not.

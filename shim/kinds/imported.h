@@ -54,11 +54,11 @@ void imports_of_context_gone(CUcontext context);
 // Unmaps the units that contexts had open which are gone. The caller may hold no lock.
 void unmap_imports_of_gone();
 
-// --- the table of memory that is open and mapped in this process, for imported.cc. It has one
-// lock, under which no call is made. Memory of another process may lie in units (ipc/protocol.h):
-// the exporter sends their descriptors, and this process maps them side by side by virtual memory
-// management. Such mappings outlive contexts. The caller of map_units() and unmap_units() may hold
-// no lock.
+// --- imported_table.cc: the table of memory that is open and mapped in this process, for
+// imported.cc. It has one lock, under which no call is made. Memory of another process may lie in
+// units (ipc/protocol.h): the exporter sends their descriptors, and this process maps them side by
+// side by virtual memory management. Such mappings outlive contexts. The caller of map_units() and
+// unmap_units() may hold no lock.
 
 // A chunk of another process that a context has open; or a block in units, whose handle is its
 // token. `closing`: one thread has the driver close the mapping, and only that thread removes the

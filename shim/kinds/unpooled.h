@@ -11,14 +11,12 @@
 
 namespace cistern::shim {
 
-// --- linear memory: cuMemAlloc without a pooled context, pitched and managed memory, and frees and
-// queries of addresses outside the pools. It stays the driver's. If charges are kept, it is
-// charged; with the fill on, it is filled.
+// --- linear memory: of cuMemAlloc without a pooled context, pitched and managed memory. If charges
+// are kept, it is charged; with the fill on (FLAGS_init_allocated_mem), it is filled. The pools
+// fill their own blocks (allocator/chunk/fill.h, CudaSource::fill).
 //
-// The functions below fill memory that comes from none of Cistern's pools
-// (FLAGS_init_allocated_mem). The pools fill their own blocks (allocator/chunk/fill.h,
-// CudaSource::fill). Call the fill_* functions and note_unfilled() only if fill_on() is true. They
-// cannot fail a call of the program.
+// Call the fill_* functions and note_unfilled() only if fill_on() is true. They cannot fail a call
+// of the program.
 
 inline bool fill_on() { return active() && policy().fill_byte() >= 0; }
 inline unsigned char fill_byte() { return static_cast<unsigned char>(policy().fill_byte()); }

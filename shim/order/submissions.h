@@ -95,7 +95,7 @@ inline bool submits_alone() {
 // --- the contexts that take part in submitted work, found from the arguments of the call: the
 // context of the stream, else the current one; the owners of the addresses; contexts passed as
 // arguments; those of a graph. The type of an argument decides how it is read, so one function
-// serves every row of submissions.def. Only used with several contexts.
+// serves every row of submissions.def. Used only if the process has several contexts.
 
 class Participants {
  public:

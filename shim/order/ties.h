@@ -7,20 +7,7 @@
 // Peer access concerns memory of cuMemAlloc, which the pools serve. Access to the driver's memory
 // pools and to memory that the program maps itself (cuMemPoolSetAccess, cuMemSetAccess) needs no
 // tie: neither is in a pool of ours, and the scratch cache reuses memory of the driver's pools only
-// in stream order, in which the program must order every use before the free. The driver grants
-// peer access for memory of cuMemAlloc. Memory mapped by virtual memory management, that of the
-// expandable pools, has a list of devices instead. It is kept in cuda_units.cc as the program
-// enables and disables peer access; later mappings get the list then (order/cuda_source.h).
-//
-// A copy ties contexts until it is done. Drivers that record no event for a whole context make
-// marks in frees and allocations only (streams/events.h), so the next mark of the context that
-// copies may come after work that never ends. There an event is recorded on the copy's
-// own stream instead, right behind it and in the same call of the program. So it orders nothing
-// that the copy does not: on the legacy stream it may follow work that another thread submits just
-// then, which the copy itself might have followed as well. At most kMost copies are followed at a
-// time; the ties of others, and of those whose event cannot be recorded or asked, end with marks
-// (Reclaim::only_marks_untie). An event is destroyed once it has passed, or ends with its context.
-// The caller may hold no lock.
+// in stream order, in which the program must order every use before the free.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -62,6 +49,16 @@ void ties_of_context_gone(const Context& context);
 void ties_of_crowd_gone();
 void reset_ties_after_fork();
 
+// --- the ends of copies. A copy ties contexts until it is done. Drivers that record no event for a
+// whole context make marks in frees and allocations only (streams/events.h), so the next mark of
+// the context that copies may come after work that never ends. There an event is recorded on the
+// copy's own stream instead, right behind it and in the same call of the program. So it orders
+// nothing that the copy does not: on the legacy stream it may follow work that another thread
+// submits just then, which the copy itself might have followed as well. At most kMost copies are
+// followed at a time; the ties of others, and of those whose event cannot be recorded or asked, end
+// with marks (Reclaim::only_marks_untie). An event is destroyed once it has passed, or ends with
+// its context. The caller may hold no lock.
+
 // Put around the making of ties for work that was just handed to `stream`; `workers` are all
 // contexts that may do the work. Does nothing if the driver can record events for whole contexts.
 class FollowedCopy {
@@ -82,6 +79,11 @@ class FollowedCopy {
 void look_at_copies();
 
 void reset_copy_ends_after_fork();
+
+// --- access of peers to units, defined in cuda_units.cc. Peer access that the driver grants covers
+// only memory of cuMemAlloc. Memory of the expandable pools is mapped by virtual memory management
+// and has a list of devices instead. These functions change the list as the program enables and
+// disables peer access; later mappings get the list when they are made (order/cuda_source.h).
 
 // To be called after peer access to memory of `owner` changed: grants access to its units to the
 // devices that have peer access now, and removes it from all others. After an error, which is the

@@ -16,6 +16,9 @@
 #include "shim/process/log.h"
 
 namespace cistern::shim {
+
+// --- the life of the process ---
+
 namespace {
 
 constinit std::atomic<bool> has_started{false};
@@ -97,6 +100,8 @@ void cuda_started(bool complete) {
   log(config::LogLevel::kInfo, "policy: %s", policy_line());
 }
 
+// --- settings ---
+
 namespace {
 
 constexpr int kBadSettingStatus = 78;  // EX_CONFIG
@@ -170,6 +175,8 @@ const char* policy_line() { return effective; }
 const config::Loaded& loaded_settings() { return loaded; }
 
 void become_inactive() { settings_state.store(Settings::inactive, std::memory_order_release); }
+
+// --- messages for all descendants ---
 
 namespace {
 

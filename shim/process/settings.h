@@ -49,8 +49,8 @@ const config::Loaded& loaded_settings();
 // From now on active() is false.
 void become_inactive();
 
-// Messages that one process prints for all its descendants: a bad setting, or an empty report. One
-// line is enough for a shell or make and all processes below it.
+// --- Messages that one process prints for all its descendants: a bad setting, or an empty report.
+// One line is enough for a shell or make and all processes below it.
 //
 // A process leaves no variable, descriptor or file for its children: the program could see it, and
 // a killed process would leave it behind. Instead a process looks at its ancestors in /proc:
@@ -68,6 +68,8 @@ bool said_by_an_ancestor(const char* line);
 
 // Whether an ancestor was asked for a report as well.
 bool an_ancestor_reports();
+
+// --- The life of the process.
 
 // The functions of the object's parts at load, in a forked child and at exit. process/ is the
 // lowest folder and may not include the others. So it calls them through this table, which the
@@ -114,7 +116,7 @@ void end_before_the_driver();
 // first uses something that settings are about. Any thread, also inside malloc.
 void tell_bad_settings();
 
-// Fork handlers that stay until the process is over. Handlers of pthread_atfork() belong to the
+// --- Fork handlers that stay until the process is over. Handlers of pthread_atfork() belong to the
 // object that registers them, and exit() removes them as if the object were unloaded. If another
 // thread is between two handlers at that moment, glibc aborts the process. Cistern's object is
 // never unloaded (-z nodelete), so its handlers may belong to no object.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The beginning and end of contexts. Each context that the program creates or retains gets a slot
-// and a pool; both end with the context, without a CUDA call. In between the background thread
-// tends the pools. One lock, never held around a driver call; any thread.
+// The life of contexts: their beginning and end, contexts whose creation no hook saw, and
+// synchronisations. Each context that the program creates or retains gets a slot and a pool; both
+// end with the context, without a CUDA call. In between the background thread tends the pools. One
+// lock, never held around a driver call. Any thread.
 //
-// Some contexts no hook saw created (RTLD_DEEPBIND, dlmopen, export tables). Once a hooked call of
-// the program reveals one, it is *careful*:
+// No hook sees how some contexts are created (RTLD_DEEPBIND, dlmopen, export tables). Once a hooked
+// call of the program reveals one, it is *careful*:
 //
 //   * It has a number and no pool: the driver alone serves its memory.
 //   * Its work may touch pinned memory and memory of every other context. That includes memory
@@ -25,11 +26,8 @@
 //
 // Cistern looks for such contexts when the program allocates, frees, queries memory, copies, fills,
 // waits, captures, makes a context current, enables peer access, or submits after a free. A launch
-// while all freed memory is marked does not look. Any thread; the caller may hold no lock. If the
-// driver refuses the queries, nothing is noticed.
-//
-// A synchronisation of a context shows that all its work is over: after that, no work of this
-// context can touch what was freed before (allocator/reclaim/reclaim.h).
+// while all freed memory is marked does not look. The caller may hold no lock. If the driver
+// refuses the queries, nothing is noticed.
 #pragma once
 
 #include <atomic>
@@ -79,6 +77,8 @@ class EndingScope {
 
 void reset_contexts_after_fork();
 
+// --- contexts whose creation no hook saw ---
+
 // To be called after a driver call of the program succeeded that named this context (nullptr: none)
 // or a stream of the context: adds the context if no hook saw its creation.
 void notice_context(CUcontext handle);
@@ -88,7 +88,8 @@ void notice_context_of(CUstream stream);
 // NVIDIA's runtime will probably retain it next.
 bool about_to_be_retained(CUcontext handle);
 
-// --- synchronisations ---
+// --- synchronisations. One of a context shows that all its work is over: after that, no work of
+// this context can touch memory that was freed before (allocator/reclaim/reclaim.h).
 
 // Put around a driver call that synchronises a context. Call succeeded() if that call succeeded and
 // the context did not end meanwhile.
