@@ -83,7 +83,7 @@ NoForkNow::NoForkNow() {
   }
 }
 
-// In this order: a signal handler may fork.
+// Leaves before it restores the signals: a signal handler may fork.
 void NoForkNow::leave() {
   steps.leave();
   pthread_sigmask(SIG_SETMASK, &signals_, nullptr);

@@ -52,8 +52,8 @@ class NoForkNow {
   NoForkNow(const NoForkNow&) = delete;
   NoForkNow& operator=(const NoForkNow&) = delete;
 
-  // A wait ends then, because the other side may never be over: a thread is stopped by a debugger,
-  // or closes a descriptor of a slow file system. Or a thread in a fork handler that was registered
+  // The longest wait of one side for the other, which may never be over: a debugger stops a thread,
+  // or a thread closes a descriptor of a slow file system. Or a fork handler that was registered
   // before this object was loaded waits for a lock that the caller holds.
   static constexpr uint64_t kMostNs = 3'000'000'000;
 
