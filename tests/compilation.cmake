@@ -24,8 +24,8 @@ if(TARGET unit_tests)
     target_compile_options(${target} PRIVATE $<IF:$<CONFIG:RelWithDebInfo>,-O1$<SEMICOLON>-g1,-O0> -fno-sanitize=undefined
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endforeach()
-  # A file that is tested calls others that are in none of the tests: what needs those, and no test calls, is left out.
-  # Without types as in the object: UBSan would look for those of classes that are not in there.
+  # A tested file also has functions that call files outside the unit tests. No test calls these functions, and the linker
+  # leaves them out. No run-time types, as in the object: UBSan would look for those of classes that are not linked.
   target_compile_options(unit_tests_object PRIVATE -ffunction-sections -fdata-sections -fno-rtti)
   target_link_options(unit_tests PRIVATE -Wl,--gc-sections)
   target_compile_options(unit_tests_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>

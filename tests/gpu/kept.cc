@@ -6,9 +6,10 @@
 //   gpu_kept pool BYTES  with cuMemAllocAsync and cuMemFreeAsync, and a synchronisation in each
 //   step
 //
-// What the process has of the device is told by NVML, since
-// cuMemGetInfo counts as free what Cistern keeps. Prints one line of JSON for each figure, in MiB
-// more than the device had taken before; -1 where NVML is missing.
+// NVML tells how much of the device the process has, since cuMemGetInfo counts as free what Cistern
+// keeps. Prints one line of JSON for each figure, in MiB more than the device had taken before; -1
+// where NVML is missing. GPU_CHECK_SECOND_MS of the environment shortens the seconds of the rest,
+// for a test that reads only the names.
 
 #include <dlfcn.h>
 

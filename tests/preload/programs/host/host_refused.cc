@@ -19,7 +19,8 @@ int wrong = 0;
 
 constexpr size_t kMiB = size_t{1} << 20, kLarge = 600 * kMiB;
 
-// Of a large block a byte here and there is written: each page written takes the kernel its time.
+// The distance between bytes that are checked. A large block is written only at these bytes, since
+// the kernel needs time for each written page.
 size_t apart(size_t bytes) {
   if (bytes < kMiB) return 4096;
   return bytes < kLarge ? 64 << 10 : kMiB;
