@@ -219,7 +219,7 @@ void Participants::add(CUDA_MEMCPY3D_BATCH_OP* copies) {
   }
 }
 
-// Memory that is bound to a logical endpoint is never pooled (hooks/memory.cc).
+// Memory that is bound to a logical endpoint is never pooled (hooks/mappings.cc).
 void Participants::add(CUDA_FABRIC_COPY_BATCH_OP* copies) {
   for (size_t i = 0; copies != nullptr && i < count_; ++i) {
     for (const CUfabricCpyOperand* operand : {&copies[i].src, &copies[i].dst}) {

@@ -51,7 +51,7 @@ BY_HAND = {
         r"^cuMem(Alloc|AllocFromPool|Free)Async|"  # as short as the work before it
         r"^cuStream(Begin|End)(Capture|Recapture)|^cuStream(Destroy|Query|Synchronize)"),  # hooks/stream.cc
     "kEditsGraph": re.compile(r"^cuGraphAddNode"),  # hooks/graph.cc
-    "kTakesMemory": re.compile(r"^cu(LogicalEndpoint|Multicast)BindAddr"),  # hooks/memory.cc
+    "kTakesMemory": re.compile(r"^cu(LogicalEndpoint|Multicast)BindAddr"),  # hooks/mappings.cc
 }
 
 WORK = ("CUstream", "CUgraphExec", "CUlaunchConfig")
