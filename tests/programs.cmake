@@ -4,6 +4,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs)
 link_libraries(-Wl,--as-needed ${libcuda})
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-braced-scalar-init>)  # CUmemLocation's id: in some toolkits in a union
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)  # noipa
 # What is built here must not be written through a link into another build.
 if(IS_SYMLINK ${PROJECT_BINARY_DIR}/programs)
   file(REMOVE ${PROJECT_BINARY_DIR}/programs)

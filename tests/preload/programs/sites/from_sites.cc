@@ -30,7 +30,7 @@ namespace {
 std::atomic<int> failures{0};
 
 // The block goes back at once, and all work is done: a pool would serve the next one with it.
-[[gnu::noipa]] int take(int mib) {
+[[gnu::noipa, gnu::noinline]] int take(int mib) {
   CUdeviceptr block = 0;
   const bool took = cuMemAlloc(&block, static_cast<size_t>(mib) * kMiB) == CUDA_SUCCESS;
   if (!took || cuMemFree(block) != CUDA_SUCCESS || cuCtxSynchronize() != CUDA_SUCCESS) ++failures;
@@ -42,19 +42,19 @@ void stay() { asm volatile("" ::: "memory"); }
 
 namespace nn {
 struct Layer {
-  [[gnu::noipa]] void forward(int mib) {
+  [[gnu::noipa, gnu::noinline]] void forward(int mib) {
     take(mib);
     stay();
   }
 };
 struct ConvolutionBackward0 {
-  [[gnu::noipa]] void apply(int mib) {
+  [[gnu::noipa, gnu::noinline]] void apply(int mib) {
     take(mib);
     stay();
   }
 };
 struct HardSigmoid {
-  [[gnu::noipa]] void run(int mib) {
+  [[gnu::noipa, gnu::noinline]] void run(int mib) {
     take(mib);
     stay();
   }
@@ -65,12 +65,12 @@ struct HardSigmoid {
 
 extern "C" {
 
-[[gnu::noipa]] void fc_layer(int mib) {
+[[gnu::noipa, gnu::noinline]] void fc_layer(int mib) {
   take(mib);
   stay();
 }
 
-[[gnu::noipa]] int work_below(int depth, int mib) {
+[[gnu::noipa, gnu::noinline]] int work_below(int depth, int mib) {
   const int result = depth == 0 ? take(mib) : work_below(depth - 1, mib);
   stay();
   return result + 1;
@@ -205,14 +205,14 @@ void in_child(Work work) {
   std::printf("the child ended with %d\n", status);
 }
 
-[[gnu::noipa]] void take_ordered(CUstream stream, int mib) {
+[[gnu::noipa, gnu::noinline]] void take_ordered(CUstream stream, int mib) {
   CUdeviceptr block = 0;
   const size_t bytes = static_cast<size_t>(mib) * kMiB;
   if (cuMemAllocAsync(&block, bytes, stream) != CUDA_SUCCESS) ++failures;
   if (cuMemFreeAsync(block, stream) != CUDA_SUCCESS) ++failures;
 }
 
-[[gnu::noipa]] void scratch_of_layer(CUstream stream) {
+[[gnu::noipa, gnu::noinline]] void scratch_of_layer(CUstream stream) {
   take_ordered(stream, 4);
   stay();
 }
