@@ -28,7 +28,7 @@ class WorkedOut(unittest.TestCase):
 
     def test_all_that_is_measured_is_a_test(self):
         reader = programs.expectations.Reader({"programs": "", "source": "", "data": "", "seed": "1"})
-        for name in {ceiling.test for ceiling in programs.CEILINGS} | set(dict(programs.UPDATED_GRAPHS)):
+        for name in {ceiling.test for ceiling in programs.CEILINGS} | set(programs.UPDATED_GRAPHS):
             self.assertEqual(list(reader.tests(name)), [name])
 
 
