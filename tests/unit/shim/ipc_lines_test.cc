@@ -197,7 +197,7 @@ struct Silent {
 
 TEST_CASE("an importer that asks twice has one line, and silent lines are closed", "[ipc]") {
   Asked asked;
-  const long files = test::open_files();
+  const long files = test::settled_files();
   asked.invite();
   asked.invite();
   CHECK(test::open_files() == files + 1);
@@ -215,7 +215,7 @@ TEST_CASE("an importer that asks twice has one line, and silent lines are closed
 TEST_CASE("where each line is taken, the oldest one makes room for who waits", "[ipc]") {
   Asked asked;
   const Silent silent(&asked);
-  const long files = test::open_files();
+  const long files = test::settled_files();
   const auto invite_at = [&](uint64_t now) {
     asked.lines.invite(asked.process, asked.question.request.number, asked.address,
                        asked.answer(IpcStatus::come), now);
@@ -274,7 +274,7 @@ TEST_CASE("importers that say nothing hold others up for a while only", "[ipc]")
   test::hold({kChunk + 512, 2000, kChunk, false});
   const IpcToken token = test::exported(11);
   REQUIRE(serve_importers(test::find_held));
-  const long files = test::open_files();
+  const long files = test::settled_files();
   OwnSocket silent[2 * kMostLines];
   sockaddr_un name;
   const socklen_t bytes = ipc_address(token.process, &name);

@@ -138,6 +138,29 @@ inline bool files_become(long wanted) {
   return comes_true([=] { return open_files() == wanted; });
 }
 
+// The open files of this process once its service, if it runs, has closed the lines on which it
+// answered. It hears one message after the other, and answers this one, of another version, without
+// a line.
+inline long settled_files() {
+  const shim::IpcProcess* process = shim::exporting_process();
+  if (process == nullptr) return open_files();
+  shim::IpcToken token{};
+  token.process = *process;
+  shim::IpcRequest request = request_for(token);
+  ++request.version;
+  sockaddr_un own{}, name;
+  own.sun_family = AF_UNIX;  // the kernel chooses the rest
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  REQUIRE(bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own.sun_family) == 0);
+  const socklen_t bytes = shim::ipc_address(*process, &name);
+  shim::IpcAnswer answer;
+  if (sendto(socket, &request, sizeof request, 0, reinterpret_cast<sockaddr*>(&name), bytes) > 0) {
+    REQUIRE(recv(socket, &answer, sizeof answer, 0) == sizeof answer);
+  }
+  close(socket);
+  return open_files();
+}
+
 // A datagram to the socket of a process, with a descriptor if that is not negative. False: it could
 // not be sent, as into a queue that is full.
 inline bool send_raw(const shim::IpcProcess& process, const void* message, size_t bytes, int file) {

@@ -169,17 +169,27 @@ int service_socket(const IpcProcess& process) {
 }
 
 // As before Linux 6.16.
-void take_descriptors(int socket) {
-  constexpr int kPassRights = 83;
-  const int on = 1;
-  static_cast<void>(setsockopt(socket, SOL_SOCKET, kPassRights, &on, sizeof on));
-}
+class TakesDescriptors {
+ public:
+  explicit TakesDescriptors(int socket) : socket_(socket) { set(1); }
+  ~TakesDescriptors() { set(0); }
+  TakesDescriptors(const TakesDescriptors&) = delete;
+  TakesDescriptors& operator=(const TakesDescriptors&) = delete;
+
+ private:
+  void set(int on) const {
+    constexpr int kPassRights = 83;
+    static_cast<void>(setsockopt(socket_, SOL_SOCKET, kPassRights, &on, sizeof on));
+  }
+
+  int socket_;
+};
 
 // While the service's thread is busy, a descriptor that arrived stays open in the queue.
 TEST_CASE("a descriptor that comes without the secret is closed where it was sent", "[ipc]") {
   BusyService service(4);
   const IpcToken& token = service.token();
-  take_descriptors(service_socket(token.process));
+  const TakesDescriptors takes(service_socket(token.process));
   const IpcRequest right = request_for(token);
   IpcRequest guessed = right;
   guessed.token.process.secret ^= 1;
@@ -252,10 +262,10 @@ TEST_CASE("where the kernel cannot refuse them, descriptors are closed without a
     return;
   }
   REQUIRE(serve_importers(find_held));
-  const long files = open_files();
+  const long files = test::settled_files();
   BusyService service(8);
   const IpcToken& token = service.token();
-  take_descriptors(service_socket(token.process));
+  const TakesDescriptors takes(service_socket(token.process));
   const IpcRequest right = request_for(token);
   send_lingering(token.process, right, connection.near);
   for (int i = 0; i < 3; ++i) {
@@ -331,7 +341,7 @@ TEST_CASE("whoever has an exporter's name alone learns no secret and is not hear
   REQUIRE(stranger.open_for(exporter));
   IpcToken token;
   REQUIRE(read_token(make_token(exporter, kChunk, 1000, 1), &token));
-  const long files = open_files();
+  const long files = test::settled_files();
   std::atomic<int> wrong{0}, heard{0};
   std::atomic<bool> stop{false};
   std::thread answers([&] {

@@ -21,8 +21,8 @@ using test::files_become;
 using test::find_held;
 using test::made_up_process;
 using test::on_line_for;
-using test::open_files;
 using test::request_for;
+using test::settled_files;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
 
@@ -191,7 +191,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   const IpcToken token = exported(7);
   REQUIRE(serve_importers(find_held));
   CHECK(serve_importers(find_held));
-  const long files = open_files();  // before the first line
+  const long files = settled_files();
   IpcAnswer answer;
   REQUIRE(ask(token, &answer) == IpcReply::given);
   CHECK(is_handle(answer.handle, 7));

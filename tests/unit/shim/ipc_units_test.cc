@@ -23,6 +23,7 @@ using test::find_held;
 using test::made_up_process;
 using test::on_line_for;
 using test::open_files;
+using test::settled_files;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
 
@@ -37,7 +38,7 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
   hold_in_units(150);
   const IpcToken token = exported(0);
   REQUIRE(serve_importers(find_held));
-  const long files = open_files();
+  const long files = settled_files();
   IpcPatience patience;
   for (const uint32_t first : {0U, 64U, 128U}) {
     IpcAnswer answer;
@@ -149,7 +150,7 @@ TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]
   hold_in_units(5);
   const IpcToken token = exported(0);
   REQUIRE(serve_importers(find_held));
-  const long files = open_files();
+  const long files = settled_files();
   std::atomic<bool> had{false}, forked{false};
   test::hold_units({4096, 2 << 20, 5, nullptr, [&] {
                       had = true;
@@ -181,7 +182,7 @@ TEST_CASE("a child that is forked while units are in an importer's hand has none
   hold_in_units(5);
   const IpcToken token = exported(0);
   REQUIRE(serve_importers(find_held));
-  const long files = open_files();
+  const long files = settled_files();
   IpcAnswer answer;
   IpcFiles came;
   IpcPatience patience;
@@ -189,10 +190,13 @@ TEST_CASE("a child that is forked while units are in an importer's hand has none
   REQUIRE(came.count() == 5);
   REQUIRE(files_become(files + 5));
   const pid_t child = fork();
-  if (child == 0) _exit(static_cast<int>(open_files() - files));
+  if (child == 0) {
+    reset_service_after_fork();
+    _exit(static_cast<int>(files - open_files()));
+  }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(WEXITSTATUS(status) == 1);  // the service's socket
   CHECK(open_files() == files + 5);
   end_exports_in(token.address, 1);
 }
@@ -269,7 +273,7 @@ class Liar {
 
 TEST_CASE("descriptors that do not belong to an answer are closed", "[ipc]") {
   constexpr uint64_t kUnit = 2 << 20;
-  const long files = open_files();
+  const long files = settled_files();
   const auto reply = [&](uint64_t units, uint32_t sent) {
     const IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, 0, {}, 0, units * kUnit,
                            kUnit,        units};
