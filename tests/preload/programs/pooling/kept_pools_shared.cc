@@ -3,7 +3,8 @@
 // Each block is written, read back and compared; time passes meanwhile, so that what was not used
 // lately is trimmed between two steps.
 //
-//   kept_pools_shared own|one THREADS  threads with a pool each, or all with one
+//   kept_pools_shared own|one THREADS  threads with a pool each, or all with one; every second of
+//                                      the own pools outlives its thread
 //   kept_pools_shared graphs           graphs that write a pool's block live and are launched
 //   kept_pools_shared peers            a second device may access a pool of the first
 //   kept_pools_shared exported         another descriptor of the pool opens its blocks
@@ -79,9 +80,10 @@ void threads(int count, bool own) {
   CUcontext context = nullptr;
   MUST(cuCtxGetCurrent(&context));
   const CUmemoryPool one = new_pool();
+  std::vector<CUmemoryPool> left(static_cast<size_t>(count), nullptr);
   std::vector<std::thread> all;
   for (int t = 0; t < count; ++t) {
-    all.emplace_back([=] {
+    all.emplace_back([=, &left] {
       MUST(cuCtxSetCurrent(context));
       const CUstream stream = timed::new_stream();
       const CUmemoryPool pool = own ? new_pool() : one;
@@ -90,11 +92,15 @@ void threads(int count, bool own) {
         test_clock::move_ms(20);
       }
       MUST(cuStreamSynchronize(stream));
-      if (own) MUST(cuMemPoolDestroy(pool));
+      if (own && t % 2 == 0) MUST(cuMemPoolDestroy(pool));
+      if (own && t % 2 != 0) left[static_cast<size_t>(t)] = pool;
     });
   }
   for (std::thread& thread : all) thread.join();
-  say_end();
+  say_end();  // the pools that are left must be trimmed for that
+  for (const CUmemoryPool pool : left) {
+    if (pool != nullptr) MUST(cuMemPoolDestroy(pool));
+  }
 }
 
 CUgraphExec graph_over(CUstream stream, CUdeviceptr block, unsigned char value) {
