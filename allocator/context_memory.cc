@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc {
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc {
 namespace {

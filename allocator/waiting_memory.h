@@ -18,7 +18,7 @@
 #include <atomic>
 
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/context_memory.h"
 
 namespace cistern::alloc {

@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
 #include "allocator/base/source.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc {
 

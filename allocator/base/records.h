@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc {
 

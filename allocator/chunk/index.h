@@ -14,9 +14,8 @@
 #include <cstdint>
 
 #include "allocator/base/left_units.h"
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"

@@ -19,9 +19,9 @@
 #include <algorithm>
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
 #include "allocator/base/source.h"
+#include "allocator/base/threads.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/freed_queue.h"
 

@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/chunk/fill.h"
 
 namespace cistern::alloc {

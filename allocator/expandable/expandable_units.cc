@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/expandable/expandable.h"
 
 namespace cistern::alloc {

@@ -22,9 +22,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "allocator/base/source.h"
+#include "allocator/base/threads.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/index.h"
 #include "allocator/chunk_pools/block_pool.h"

@@ -20,9 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc::host {
 

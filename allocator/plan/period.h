@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/plan/problem.h"
 
 namespace cistern::alloc::plan {

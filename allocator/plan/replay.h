@@ -22,7 +22,7 @@
 #include <span>
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/plan/plan_file.h"
 
 namespace cistern::alloc::plan {

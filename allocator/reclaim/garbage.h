@@ -16,7 +16,7 @@
 #pragma once
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/tickets.h"
 #include "config/policy.h"
 

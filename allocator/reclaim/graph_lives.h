@@ -17,8 +17,8 @@
 #include <cstdint>
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/tickets.h"
 
 namespace cistern::alloc {

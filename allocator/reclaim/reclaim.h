@@ -34,8 +34,8 @@
 #include <cstdint>
 
 #include "allocator/base/ledger.h"
-#include "allocator/base/mutex.h"
 #include "allocator/base/source.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/graph_lives.h"
 #include "allocator/reclaim/tickets.h"
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc {

@@ -26,8 +26,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc {

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::alloc {
 

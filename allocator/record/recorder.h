@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/event.h"
 
 namespace cistern::alloc {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "shim/host/host_memory.h"
 #include "shim/process/settings.h"
 

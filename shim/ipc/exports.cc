@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::shim {
 namespace {

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 

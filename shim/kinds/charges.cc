@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/charges.h"
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "shim/process/log.h"
 
 namespace cistern::shim {

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/order/ask.h"

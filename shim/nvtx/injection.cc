@@ -25,7 +25,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/names.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/loader.h"

@@ -5,8 +5,8 @@
 
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/range_stack.h"
 #include "config/text.h"
 #include "shim/process/log.h"

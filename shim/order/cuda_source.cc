@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/cuda_source.h"
 
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/protocol.h"

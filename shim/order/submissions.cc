@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/careful.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"

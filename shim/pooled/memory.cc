@@ -2,7 +2,7 @@
 #include "shim/pooled/memory.h"
 
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/ask.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 
 namespace cistern::shim {
 namespace {

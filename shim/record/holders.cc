@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/program_code.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/thread.h"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "allocator/record/program_code.h"
 #include "shim/entry/loader.h"
 #include "shim/process/log.h"

@@ -3,9 +3,8 @@
 
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"

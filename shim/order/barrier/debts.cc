@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"

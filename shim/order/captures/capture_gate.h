@@ -13,7 +13,7 @@
 
 #include <atomic>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/tickets.h"
 #include "shim/cuda_api.h"
 #include "shim/entry/driver.h"

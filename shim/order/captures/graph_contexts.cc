@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/ties.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/records.h"
+#include "allocator/base/threads.h"
 #include "allocator/reclaim/graph_lives.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"

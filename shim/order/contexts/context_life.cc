@@ -3,8 +3,8 @@
 
 #include <new>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
 #include "shim/order/barrier/visible_work.h"

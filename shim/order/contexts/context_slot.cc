@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
 #include "shim/order/shared.h"
 

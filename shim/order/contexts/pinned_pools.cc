@@ -5,9 +5,8 @@
 #include <cstring>
 #include <new>
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/host/system.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
+#include "allocator/base/threads.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {

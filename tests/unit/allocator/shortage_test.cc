@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 #include "allocator/context_memory.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/base/waits.h"
+#include "allocator/base/threads.h"
 
 #include <atomic>
 #include <optional>
