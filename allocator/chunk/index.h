@@ -13,9 +13,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/left_units.h"
 #include "allocator/base/records.h"
 #include "allocator/base/threads.h"
+#include "allocator/base/units.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"

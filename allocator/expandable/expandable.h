@@ -28,9 +28,9 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/os.h"
+#include "allocator/base/units.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk_pools/chunk_pools.h"
-#include "allocator/expandable/unit_supply.h"
 #include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
