@@ -276,4 +276,62 @@ uint64_t BlockPool::available_bytes(Reclaim& reclaim, bool all, bool parts) {
          parked_bytes() + garbage_bytes() + idle_rounding();
 }
 
+// Blocks at places that the caller names.
+
+uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclaim) {
+  const auto start = static_cast<uint32_t>(offset / kBlockGranule);
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  if (closed() || maps_ == nullptr) return 0;
+  if (align_ != 1 && granules >= align_) [[unlikely]] {
+    if (((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
+  }
+  ChunkBlock* block = waiting_bytes() == 0 ? table_.find_another(maps_, start) : nullptr;
+  if (block != nullptr && block->granules == granules && block->is() == BlockState::clean) {
+    count_taken(block);
+  } else {
+    block = cut_out(start, granules, reclaim);
+  }
+  if (block == nullptr) return 0;
+  become_live(block, maps_, bytes, reclaim.epoch());
+  return maps_->base + offset;
+}
+
+// A clean block of exactly this place, in no bin; nullptr if some of the memory is not clean.
+ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules, Reclaim& reclaim) {
+  constexpr int kRefreshedPerCall = 32;
+  refresh_oldest(reclaim, kRefreshedPerCall, nullptr);
+  ChunkBlock* block = cut_from(table_.find_another(maps_, start), start, granules);
+  if (block != nullptr || waiting_bytes() == 0) return block;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  return cut_from(table_.find_another(maps_, start), start, granules);
+}
+
+// Cuts the place from `block`, which begins there (nullptr: no block does, so it looks for the one
+// around it), and from the blocks behind it. It joins only as many neighbours as needed, because
+// the next request often wants one of them as it is.
+ChunkBlock* BlockPool::cut_from(ChunkBlock* block, uint32_t start, uint32_t granules) {
+  if (start >= maps_->granules || granules > maps_->granules - start) return nullptr;
+  if (!records_.reserve(2)) return nullptr;
+  if (block == nullptr) block = maps_->around(start);
+  const uint32_t end = start + granules;
+  const auto end_of = [](const ChunkBlock* one) { return one->start + one->granules; };
+  for (const ChunkBlock* one = block;; one = one->after) {
+    if (one->is() != BlockState::clean) return nullptr;
+    if (end_of(one) >= end) break;
+  }
+  remove(block);
+  while (end_of(block) < end) {
+    remove(block->after);
+    join(block, block->after);
+  }
+  if (block->start != start) {
+    ChunkBlock* rest = split(block, start - block->start);
+    insert(block);
+    block = rest;
+  }
+  if (block->granules != granules) insert(split(block, granules));
+  return block;
+}
+
 }  // namespace cistern::alloc

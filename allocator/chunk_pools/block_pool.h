@@ -4,8 +4,8 @@
 // strategy, a clean block is merged with its clean neighbours at once, or when a request misses.
 // Any thread: functions take the pool's own lock unless they say otherwise. None calls the driver;
 // chunks in which nothing is live are handed to the caller. block_pool.cc is about blocks,
-// block_pool_chunks.cc about chunks, block_pool_groups.cc about room for groups and blocks at given
-// places, block_pool_units.cc about the memory behind ranges of addresses (allocator/expandable).
+// block_pool_chunks.cc about chunks, groups.cc about room for groups, block_pool_units.cc about the
+// memory behind ranges of addresses (allocator/expandable).
 #pragma once
 
 #include "allocator/chunk/chunk.h"

@@ -2,6 +2,7 @@
 #include "allocator/chunk_pools/groups.h"
 
 #include <algorithm>
+#include <climits>
 #include <iterator>
 
 namespace cistern::alloc {
@@ -191,6 +192,97 @@ Groups::Learnt& Groups::place_of(uint32_t site, uint64_t first) {
   static_assert(kLearnt == 1 << 10);
   const uint64_t product = (first * 0x9E3779B97F4A7C15u + site) * 0xC2B2AE3D27D4EB4Fu;
   return learnt_[product >> 54];
+}
+
+// Room behind a block for others of its group.
+
+ChunkBlock* BlockPool::cut_room(const Chunk* chunk, uint64_t address) {
+  LockGuard guard(mutex_);
+  ChunkBlock* block = live_at(chunk, address);
+  if (block == nullptr) return nullptr;
+  const uint32_t granules = granules_for(block->requested);
+  if (block->granules == granules || !records_.reserve(1)) return nullptr;
+  ChunkBlock* room = split(block, granules);
+  become_room(room);
+  return room;
+}
+
+bool BlockPool::only_room_in_use(const ChunkBlock* room) {
+  LockGuard guard(mutex_);
+  return !closed() && room->map()->live == 1;
+}
+
+uint64_t BlockPool::allocate_same(uint64_t bytes, Reclaim& reclaim) {
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  if (closed()) return 0;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  ChunkBlock* block = find_kept(granules, bytes);
+  return block == nullptr ? 0 : hand_out(block, granules, 1, bytes, reclaim.epoch());
+}
+
+void BlockPool::become_room(ChunkBlock* block) {
+  block->become(BlockState::room);
+  block->exported = 0;
+  block->asked_bits = 0;  // nobody asked for it
+  ++block->map()->live;
+  ++block->map()->rooms;
+  room_bytes_.own_add(block->bytes());
+}
+
+uint64_t BlockPool::take_member(ChunkBlock** room, uint64_t bytes, Epoch born) {
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  ChunkBlock* block = *room;
+  if (closed() || !records_.reserve(2)) return 0;
+  if (granules >= align_ && block->to_aligned(align_) != 0) return 0;
+  if (block->granules < granules && !extend_room(block, granules)) return 0;
+  room_bytes_.own_sub(block->bytes());
+  if (ChunkMap* map = block->map(); map->live == map->rooms--) {
+    idle_rounding_.own_sub(map->rounding);
+  }
+  *room = nullptr;
+  if (block->granules != granules) {
+    *room = split(block, granules);
+    become_room(*room);
+  }
+  block->become(BlockState::live);
+  block->born = born;
+  block->requested = bytes;
+  note_handed_out(bytes);
+  return block->address();
+}
+
+bool BlockPool::extend_room(ChunkBlock* room, uint32_t granules) {
+  ChunkBlock* after = room->after;
+  if (after == nullptr || after->is() != BlockState::clean) return false;
+  if (uint64_t{room->granules} + after->granules < granules) return false;
+  room_bytes_.own_sub(room->bytes());
+  remove(after);
+  join(room, after);
+  if (room->granules != granules) insert(split(room, granules));
+  room_bytes_.own_add(room->bytes());
+  return true;
+}
+
+// The room is joined with clean memory behind it even if the strategy merges later, because it was
+// cut from there.
+uint64_t BlockPool::give_up_room(ChunkBlock* room, ChunkList* ended) {
+  LockGuard guard(mutex_);
+  if (closed()) return 0;
+  ChunkMap* map = room->map();
+  const uint64_t bytes = room->bytes();
+  room_bytes_.own_sub(bytes);
+  --map->live;
+  --map->rooms;
+  ChunkBlock* after = room->after;
+  if (after != nullptr && after->is() == BlockState::clean) {
+    remove(after);
+    join(room, after);
+  }
+  make_clean(room, nullptr);
+  end_if_over(map, ended);
+  return bytes;
 }
 
 }  // namespace cistern::alloc
