@@ -4,7 +4,7 @@
 // serves all other requests. A place is handed out only while all of its memory is clean, so a plan
 // that is wrong costs memory and never puts a block on another one.
 //
-// The plan comes from a file, or is made here while the program runs (plan/auto_plan.h). For that,
+// The plan comes from a file, or is made here while the program runs (plan/period.h). For that,
 // allocations and frees are observed until a plan is followed. They are observed again once no
 // period was followed to its end for long.
 //
@@ -16,7 +16,7 @@
 
 #include "allocator/any_strategy.h"
 #include "allocator/chunk_pools/chunk_pools.h"
-#include "allocator/plan/auto_plan.h"
+#include "allocator/plan/period.h"
 #include "allocator/plan/replay.h"
 
 namespace cistern::alloc {

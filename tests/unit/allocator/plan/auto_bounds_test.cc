@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "allocator/plan/auto_plan.h"
+#include "allocator/plan/period.h"
 #include "allocator/plan/planner.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/no_more_memory.h"

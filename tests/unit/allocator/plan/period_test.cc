@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "allocator/plan/auto_plan.h"
+#include "allocator/plan/period.h"
 #include "allocator/plan/replay.h"
 #include "tests/catch.h"
 
