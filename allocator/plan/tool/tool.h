@@ -76,8 +76,7 @@ bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
 inline constexpr uint64_t kNeverFreed = UINT64_MAX;
 void end_lives(Input& out, uint64_t calls);
 
-// --- table.cc: traces and tables of lifetimes. False after one line in `problem`.
-
+// Traces and tables of lifetimes. False after one line in `problem`.
 bool read_table(std::string_view text, Input& out, std::string& problem);
 
 // --- options.cc
