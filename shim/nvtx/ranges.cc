@@ -7,7 +7,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/base/threads.h"
-#include "allocator/record/range_stack.h"
+#include "allocator/record/names.h"
 #include "config/text.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/range_stack.h"
+#include "allocator/record/names.h"
 
 #include <memory>
 #include <thread>
