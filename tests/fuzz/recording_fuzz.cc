@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "allocator/record/tool/analysis.h"
-#include "allocator/record/tool/lives.h"
+#include "allocator/record/tool/recording.h"
 #include "allocator/record/tool/text.h"
 #include "tests/unit/allocator/record/written.h"
 

@@ -13,8 +13,7 @@
 
 #include "allocator/record/event.h"
 #include "allocator/record/tool/functions.h"
-#include "allocator/record/tool/lives.h"
-#include "allocator/record/tool/reader.h"
+#include "allocator/record/tool/recording.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {

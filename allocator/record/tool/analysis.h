@@ -14,7 +14,7 @@
 
 #include "allocator/record/event.h"
 #include "allocator/record/tallies.h"
-#include "allocator/record/tool/lives.h"
+#include "allocator/record/tool/recording.h"
 
 namespace cistern::alloc::tool {
 

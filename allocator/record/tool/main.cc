@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "allocator/record/tool/analysis.h"
-#include "allocator/record/tool/lives.h"
+#include "allocator/record/tool/recording.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::tool {

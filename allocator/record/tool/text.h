@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocator/record/tool/reader.h"
+#include "allocator/record/tool/recording.h"
 
 namespace cistern::alloc::tool {
 

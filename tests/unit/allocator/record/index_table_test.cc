@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/tool/lives.h"
+#include "allocator/record/tool/recording.h"
 
 #include <map>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/tool/reader.h"
+#include "allocator/record/tool/recording.h"
 
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"

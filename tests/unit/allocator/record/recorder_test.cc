@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "allocator/record/tool/reader.h"
+#include "allocator/record/tool/recording.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
