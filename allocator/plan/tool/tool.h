@@ -79,7 +79,7 @@ void end_lives(Input& out, uint64_t calls);
 // Traces and tables of lifetimes. False after one line in `problem`.
 bool read_table(std::string_view text, Input& out, std::string& problem);
 
-// --- options.cc
+// --- options.cc: what is asked for, and the requests that it selects
 
 struct Options {
   std::string file, out, last, svg;
@@ -102,7 +102,7 @@ struct Options {
 // False after one line in `problem`.
 bool read_options(int argc, char** argv, Options& out, std::string& problem);
 
-// --- selection.cc: the requests that are planned. All, or, with --period iteration or thread,
+// The requests that are planned. All, or, with --period iteration or thread,
 // those of one iteration (../period.h). The blocks that --skip, --skip-grads and --skip-sizes name
 // get memory of their own: they reuse no memory, and no other block reuses theirs.
 
