@@ -13,7 +13,7 @@
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"

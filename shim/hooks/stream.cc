@@ -3,7 +3,7 @@
 // them, and captures. A kernel's fault usually shows in a wait or a query first, and ask() records
 // it (order/ask.h). The scratch cache releases a stream's blocks before that stream is synchronised
 // (scratch.h). Reclamation does not rely on these calls. Any thread.
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 
 #include "shim/entry/driver.h"
 #include "shim/kinds/stream_ordered/scratch.h"

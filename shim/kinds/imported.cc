@@ -7,7 +7,7 @@
 
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/background.h"

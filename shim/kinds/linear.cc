@@ -9,8 +9,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 

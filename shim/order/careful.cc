@@ -12,7 +12,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 

@@ -339,8 +339,8 @@ bool CudaSource::marks_may_come() {
   return marks || synchronising_.load() != 0;
 }
 
-// An event on the legacy stream orders other streams (events.h). So it is recorded only inside a
-// call of the program whose own driver call would have ordered them as well.
+// An event on the legacy stream orders other streams (stream_marks.h). So it is recorded only
+// inside a call of the program whose own driver call would have ordered them as well.
 bool CudaSource::marks_anywhere() { return records_contexts(); }
 
 void CudaSource::look_at_ties() {

@@ -4,7 +4,7 @@
 // (capture_gate.h).
 //
 // CudaSource has chunks from cuMemAlloc, order from events recorded for a whole context or, by
-// drivers that cannot do that, for each of its streams (streams/events.h). mark(), query(),
+// drivers that cannot do that, for each of its streams (streams/stream_marks.h). mark(), query(),
 // forget() and stream_leaves() are called by one thread at a time (allocator/reclaim/reclaim.h).
 //
 // CudaUnits (cuda_units.cc) has physical memory and addresses by the driver's virtual memory
@@ -20,7 +20,7 @@
 
 #include "allocator/base/source.h"
 #include "shim/cuda_api.h"
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 
 namespace cistern::shim {
 

@@ -23,7 +23,7 @@ namespace cistern::shim {
 alloc::Shared& shared();
 
 // Contexts and streams whose creation no hook saw (contexts/context_life.h,
-// streams/stream_registry.h). noticed() counts them for the report, and logs the first of each
+// streams/stream_marks.h). noticed() counts them for the report, and logs the first of each
 // kind.
 enum class Unseen : uint8_t { kContext, kStream };
 void noticed(Unseen what);

@@ -9,7 +9,7 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/order/ties.h"
 #include "shim/process/settings.h"
 

@@ -50,8 +50,8 @@ void ties_of_crowd_gone();
 void reset_ties_after_fork();
 
 // --- the ends of copies. A copy ties contexts until it is done. Drivers that record no event for a
-// whole context make marks in frees and allocations only (streams/events.h), so the next mark of
-// the context that copies may come after work that never ends. There an event is recorded on the
+// whole context make marks in frees and allocations only (streams/stream_marks.h), so the next mark
+// of the context that copies may come after work that never ends. There an event is recorded on the
 // copy's own stream instead, right behind it and in the same call of the program. So it orders
 // nothing that the copy does not: on the legacy stream it may follow work that another thread
 // submits just then, which the copy itself might have followed as well. At most kMost copies are

@@ -22,7 +22,7 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/order/ties.h"
 #include "shim/process/log.h"
 

@@ -7,7 +7,7 @@
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

@@ -16,8 +16,7 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 

@@ -3,7 +3,7 @@
 
 #include "shim/entry/driver.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {

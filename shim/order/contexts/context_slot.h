@@ -93,7 +93,7 @@ struct ContextSlot {
 extern constinit std::atomic<int> contexts_living;
 inline bool several_contexts() { return contexts_living.load(std::memory_order_relaxed) > 1; }
 
-// The same count, and one more for good where streams are followed (stream_registry.h): whether
+// The same count, and one more for good where streams are followed (stream_marks.h): whether
 // each submission is looked at.
 extern constinit std::atomic<int> submissions_looked_at;
 inline bool submissions_watched() {

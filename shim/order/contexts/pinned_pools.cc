@@ -13,7 +13,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks on drivers that record events for streams only: what they cover, and when they cannot be
 // made.
-#include "shim/order/streams/events.h"
+#include "shim/order/streams/stream_marks.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/streams/stream_registry.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/fake_events.h"
 #include "tests/unit/shim/fake_shim.h"

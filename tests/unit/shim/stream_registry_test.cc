@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/stream_marks.h"
 
 #include <algorithm>
 #include <memory>
