@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "shim/ipc/protocol.h"
-#include "shim/ipc/token.h"
 
 namespace cistern::shim {
 

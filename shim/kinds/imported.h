@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of other processes, opened by their tokens (ipc/token.h). For a block in a chunk the
+// Blocks of other processes, opened by their tokens (ipc/protocol.h). For a block in a chunk the
 // driver maps the whole chunk: once for each context, until the last of its blocks is closed there.
 // For a block in units only those are mapped (map_units()). The program gets the address and the
 // size of its block. The last close of a block waits for its context, as the driver's does. Needs

@@ -72,8 +72,8 @@ CUresult pinned_device_pointer(CUdeviceptr* out, void* memory, unsigned flags);
 // cuMemAlloc.
 //
 // Another process may open a block (cuIpcGetMemHandle). For a whole block the driver's handle is
-// enough. For a block inside a chunk, or in units, the program gets a token (ipc/token.h), and this
-// process answers processes that open it. From then on the block is quarantined at its free
+// enough. For a block inside a chunk, or in units, the program gets a token (ipc/protocol.h), and
+// this process answers processes that open it. From then on the block is quarantined at its free
 // (ContextPool::mark_exported); no further one is exported once an eighth of the device is in
 // quarantine.
 

@@ -155,7 +155,7 @@ struct SiteEntry {
   uint64_t matched;       // requests
 };
 
-// IPC of blocks inside chunks, by tokens (ipc/token.h). This process made `exported` tokens, and
+// IPC of blocks inside chunks, by tokens (ipc/protocol.h). This process made `exported` tokens, and
 // `answered` importers that opened one. It `opened` tokens of other processes. It could not open
 // `unanswered` of them, because no process under Cistern answered.
 struct IpcReport {

@@ -23,7 +23,7 @@ import time
 
 import strangers
 
-PASS, PROOF, WORD = 1, 2, 3  # shim/ipc/token.cc
+PASS, PROOF, WORD = 1, 2, 3  # shim/ipc/protocol.cc
 REFUSED = 2  # shim/ipc/protocol.h
 TOKEN = struct.Struct("<QIIQQiIQQQ")
 HEAD_OF_ANSWER = struct.Struct("<QIIQ")
