@@ -3,9 +3,8 @@
 // folders may not include higher ones, so they call them through these two tables
 // (process/settings.h, order/contexts/context.h).
 #include "shim/host/host_memory.h"
-#include "shim/ipc/exports.h"
+#include "shim/ipc/exporter.h"
 #include "shim/ipc/protocol.h"
-#include "shim/ipc/service.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/imported.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"

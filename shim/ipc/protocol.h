@@ -12,7 +12,7 @@
 //   importer, connected to the line →    the request again, which shows the word
 //   exporter → the line                  the answer, with descriptors where the block is in units
 // A line sends to, and hears, only the one socket that it is connected to, even if another process
-// takes the address. A peer that showed the word there has the token (service.h).
+// takes the address. A peer that showed the word there has the token (exporter.h).
 //
 // Strangers know the socket's name. Their messages must not even arrive: each wakes the receiver,
 // and the receiver must close descriptors that come along, which may take as long as the sender
@@ -43,7 +43,7 @@ namespace cistern::shim {
 // --- Tokens: the content of a CUipcMemHandle for a block inside a chunk, or in units. The driver's
 // handle names the whole chunk and has no room for the block's place in it; for units the driver
 // has no handle. So the program gets a token that names the process and the block. A process that
-// opens it asks that process for the driver's handle, or for descriptors of the units (service.h,
+// opens it asks that process for the driver's handle, or for descriptors of the units (exporter.h,
 // client.h). 64 bits that are Cistern's and a checksum tell a token from a handle of the driver.
 // The driver does not know tokens.
 
@@ -67,7 +67,7 @@ struct IpcToken {
   IpcProcess process;
   uint64_t address;  // the block's, in that process
   uint64_t bytes;    // requested
-  uint64_t chunk;    // the number of the export of its chunk, or of the block in units (exports.h)
+  uint64_t chunk;    // the number of the export of its chunk, or of the block in units (exporter.h)
 };
 static_assert(sizeof(IpcToken) == sizeof(CUipcMemHandle));
 
@@ -89,7 +89,7 @@ uint64_t pass_of(const IpcProcess& process);
 // request with that number, or from other answers.
 uint64_t proof_of(const IpcProcess& process, uint64_t number);
 // The word shows that the peer on a line has the token. The line was opened for the request with
-// that number (service.h).
+// that number (exporter.h).
 uint64_t word_of(const IpcProcess& process, uint64_t number);
 // A copy of the token for a message: with `shown`, the pass or the word, in place of the secret.
 IpcToken showing(const IpcToken& token, uint64_t shown);

@@ -5,7 +5,7 @@
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
-#include "shim/ipc/exports.h"
+#include "shim/ipc/exporter.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"

@@ -8,7 +8,7 @@
 
 #include "allocator/base/threads.h"
 #include "shim/entry/driver.h"
-#include "shim/ipc/exports.h"
+#include "shim/ipc/exporter.h"
 #include "shim/ipc/protocol.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"

@@ -4,8 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "shim/ipc/exports.h"
-#include "shim/ipc/service.h"
+#include "shim/ipc/exporter.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"

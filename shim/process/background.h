@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that Cistern adds to a process: the background thread, and the one that answers importers
-// of IPC handles (ipc/service.h). They are named "cistern" and block all signals. If all threads of
-// the program have ended, they end the process. Any thread may start one.
+// of IPC handles (ipc/exporter.h). They are named "cistern" and block all signals. If all threads
+// of the program have ended, they end the process. Any thread may start one.
 //
 // The background thread does what is due while the program makes no call: it tends the pools
 // (tend_all_pools() in order/contexts/context_life.cc) and writes recordings (record/record.h).

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "allocator/base/os.h"
-#include "shim/ipc/service.h"
+#include "shim/ipc/exporter.h"
 #include "tests/catch.h"
 #include "tests/hangs.h"
 #include "tests/unit/shim/ipc_peers.h"

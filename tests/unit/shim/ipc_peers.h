@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "shim/ipc/client.h"
-#include "shim/ipc/service.h"
+#include "shim/ipc/exporter.h"
 #include "tests/catch.h"
 #include "tests/hangs.h"
 
