@@ -6,7 +6,7 @@
 // runs Python, all its Python frames stand together, just before the first native frame of the
 // interpreter. Native frames that Python called come before them, those that called Python after.
 //
-// *The unwinder* (unwinder.cc) finds the return addresses on the calling thread's stack, by
+// *The unwinder* finds the return addresses on the calling thread's stack, by
 // libunwind. That is loaded RTLD_LOCAL: otherwise it would handle the program's C++ exceptions. It
 // takes locks of its own, maps memory, may call malloc once, and opens a pipe by which it tests
 // addresses before it reads them. So it is not called from inside malloc.
