@@ -119,11 +119,11 @@ constexpr SymbolName kSymbols[] = {
 constexpr size_t kHooks = std::size(kSymbols);
 
 // A function of the driver or of another tool that belongs to the hook in this row of the table.
-struct Known {
+struct HookedFunction {
   const void* real;
   uint32_t row;
 
-  friend bool operator<(const Known& a, const Known& b) {
+  friend bool operator<(const HookedFunction& a, const HookedFunction& b) {
     return a.real != b.real ? a.real < b.real : a.row < b.row;
   }
 };
@@ -134,8 +134,9 @@ constexpr size_t kMostPassing = 1024;
 struct Found {
   Driver driver;
   link_map* library;
-  Known known[2 * kHooks];  // sorted: the driver's own, and those of tools that hooks call
-  size_t known_count;
+  HookedFunction
+      hooked[2 * kHooks];  // sorted: the driver's own, and those of tools that hooks call
+  size_t hooked_count;
   const void* passing[kMostPassing];  // the driver's functions that need no hook, sorted
   size_t passing_count;
   size_t unknown_count;  // functions of the driver whose names Cistern does not know
@@ -155,8 +156,8 @@ constinit std::atomic<link_map*> noted{nullptr};  // the driver that note_driver
 // an address.
 struct Behind {
   link_map* library;
-  Known known[kHooks];  // sorted
-  size_t known_count;
+  HookedFunction hooked[kHooks];  // sorted
+  size_t hooked_count;
 };
 constinit Behind behind_candidates[kCandidates] = {};
 constinit std::atomic<int> behind_taken{0};
@@ -221,14 +222,14 @@ void fill(Found& out) {
   }
   definitions_after_us(kSymbols, next);
   const auto know = [&](const void* real, size_t row) {
-    if (real != nullptr) out.known[out.known_count++] = {real, static_cast<uint32_t>(row)};
+    if (real != nullptr) out.hooked[out.hooked_count++] = {real, static_cast<uint32_t>(row)};
   };
   for (size_t i = 0; i < kHooks; ++i) {
     next[i] = next_definition(own[i], next[i], kSymbols[i].text);
     know(own[i], i);
     if (next[i] != own[i]) know(next[i], i);
   }
-  std::sort(out.known, out.known + out.known_count);
+  std::sort(out.hooked, out.hooked + out.hooked_count);
 
   bool complete = out.library != nullptr;
   size_t i = 0;
@@ -278,17 +279,17 @@ const Behind* find_behind(const Found& f, const void* real) {
     void* own[kHooks] = {};
     definitions_in(library, kSymbols, own);
     for (uint32_t row = 0; row < kHooks; ++row) {
-      if (own[row] != nullptr) mine.known[mine.known_count++] = {own[row], row};
+      if (own[row] != nullptr) mine.hooked[mine.hooked_count++] = {own[row], row};
     }
-    std::sort(mine.known, mine.known + mine.known_count);
+    std::sort(mine.hooked, mine.hooked + mine.hooked_count);
     if (behind.compare_exchange_strong(done, &mine, std::memory_order_acq_rel)) done = &mine;
   }
   return done->library == library ? done : nullptr;
 }
 
-const Known* find_known(const Known* known, size_t count, const void* real) {
-  const Known* it = std::lower_bound(known, known + count, Known{real, 0});
-  return it == known + count || it->real != real ? nullptr : it;
+const HookedFunction* find_hooked(const HookedFunction* hooked, size_t count, const void* real) {
+  const HookedFunction* it = std::lower_bound(hooked, hooked + count, HookedFunction{real, 0});
+  return it == hooked + count || it->real != real ? nullptr : it;
 }
 
 }  // namespace
@@ -314,11 +315,11 @@ bool in_driver(const void* code) {
 
 void* hook_for_address(const void* real, const char** symbol) {
   const Found& f = lookup();
-  const Known* known = find_known(f.known, f.known_count, real);
-  const Behind* second = known == nullptr ? find_behind(f, real) : nullptr;
-  if (second != nullptr) known = find_known(second->known, second->known_count, real);
-  if (known == nullptr) return nullptr;
-  const Hook& hook = hooks().entries[known->row];
+  const HookedFunction* hooked = find_hooked(f.hooked, f.hooked_count, real);
+  const Behind* second = hooked == nullptr ? find_behind(f, real) : nullptr;
+  if (second != nullptr) hooked = find_hooked(second->hooked, second->hooked_count, real);
+  if (hooked == nullptr) return nullptr;
+  const Hook& hook = hooks().entries[hooked->row];
   *symbol = hook.symbol;
   return hook.function;
 }

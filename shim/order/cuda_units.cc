@@ -350,16 +350,17 @@ uint64_t devices_of_current(CUdevice* current) {
     return 0;
   }
   const CUdevice own = *current;
-  const auto bit = [](CUdevice device) { return uint64_t{1} << device; };
+  const auto bit_of_device = [](CUdevice device) { return uint64_t{1} << device; };
   const Context* context = active() ? working_context(handle) : nullptr;
   uint64_t devices = context != nullptr ? devices_reaching(context->number) : 0;
-  for (uint64_t left = devices & ~bit(own); left != 0; left &= left - 1) {
+  for (uint64_t left = devices & ~bit_of_device(own); left != 0; left &= left - 1) {
     const CUdevice peer = std::countr_zero(left);
     int can = 0;
     const auto ask = driver().cuDeviceCanAccessPeer;
-    if (ask == nullptr || ask(&can, peer, own) != CUDA_SUCCESS || can == 0) devices &= ~bit(peer);
+    if (ask == nullptr || ask(&can, peer, own) != CUDA_SUCCESS || can == 0)
+      devices &= ~bit_of_device(peer);
   }
-  return devices | bit(own);
+  return devices | bit_of_device(own);
 }
 
 CUresult share_all_units() {

@@ -20,7 +20,7 @@ namespace cistern::shim {
 namespace {
 
 constinit alloc::Shared the_shared{};
-constinit std::atomic<uint64_t> times[2] = {};
+constinit std::atomic<uint64_t> unseen_counts[2] = {};
 
 }  // namespace
 
@@ -28,7 +28,7 @@ alloc::Shared& shared() { return the_shared; }
 
 void noticed(Unseen what) {
   const bool stream = what == Unseen::kStream;
-  if (times[static_cast<int>(what)].fetch_add(1) != 0) return;
+  if (unseen_counts[static_cast<int>(what)].fetch_add(1) != 0) return;
   log(config::LogLevel::kInfo,
       "found a CUDA %s that no hook saw created; memory that its work may touch is reused only "
       "after the program has synchronised its context; cistern doctor shows which parts of the "
@@ -36,7 +36,7 @@ void noticed(Unseen what) {
       stream ? "stream" : "context");
 }
 
-uint64_t times_noticed(Unseen what) { return times[static_cast<int>(what)].load(); }
+uint64_t times_noticed(Unseen what) { return unseen_counts[static_cast<int>(what)].load(); }
 
 // --- devices ---
 
@@ -136,7 +136,7 @@ struct DevicePlan {
 constinit DevicePlan plans[kMaxDevices]{};
 constinit bool looked = false;
 
-void refuse(const char* path, const char* what, uint64_t seen, const char* allowed) {
+void refuse_plan(const char* path, const char* what, uint64_t seen, const char* allowed) {
   log(config::LogLevel::kWarn,
       "no plan is used: %s: %s; value seen %llu; allowed: %s; try: cistern plan RECORDING -o FILE",
       path, what, static_cast<unsigned long long>(seen), allowed);
@@ -189,15 +189,15 @@ std::span<const uint8_t> read_whole(const char* path) {
 }
 
 // Adds a plan to those of the same device that were read before.
-bool add(const alloc::plan::Plan& plan, const char* path) {
+bool add_plan(const alloc::plan::Plan& plan, const char* path) {
   using alloc::plan::Period;
   DevicePlan& own = plans[plan.head().device];
   const bool of_threads = plan.head().period == Period::thread;
   if (own.count != 0 && (!of_threads || own.plans[0].head().period != Period::thread)) {
-    return refuse(path, "two plans of one device", plan.head().device, "one"), false;
+    return refuse_plan(path, "two plans of one device", plan.head().device, "one"), false;
   }
   if (own.count == alloc::plan::kMostPlans) {
-    return refuse(path, "plans of one device", own.count + 1, "16"), false;
+    return refuse_plan(path, "plans of one device", own.count + 1, "16"), false;
   }
   own.plans[own.count++] = plan;
   return true;
@@ -210,10 +210,10 @@ bool read_each(const char* path, std::span<const uint8_t> text) {
     const alloc::plan::PlanProblem problem = plan.read_first(&text);
     const uint32_t device = plan.head().device;
     if (problem.what != nullptr) {
-      return refuse(path, problem.what, problem.seen, problem.allowed), false;
+      return refuse_plan(path, problem.what, problem.seen, problem.allowed), false;
     }
-    if (device >= kMaxDevices) return refuse(path, "the device", device, "0 to 63"), false;
-    if (!add(plan, path)) return false;
+    if (device >= kMaxDevices) return refuse_plan(path, "the device", device, "0 to 63"), false;
+    if (!add_plan(plan, path)) return false;
   }
   return true;
 }
@@ -225,7 +225,7 @@ bool read_plans(const char* path, std::span<const uint8_t> text) {
   return false;
 }
 
-void load(const char* path) {
+void load_plans(const char* path) {
   const std::span<const uint8_t> text = read_whole(path);
   if (text.empty()) {
     return log(config::LogLevel::kWarn,
@@ -237,19 +237,19 @@ void load(const char* path) {
   }
 }
 
-bool fits(std::span<const alloc::plan::Plan> all, uint64_t total, const char* path) {
+bool plans_fit(std::span<const alloc::plan::Plan> all, uint64_t total, const char* path) {
   const auto& align = policy().align;
   uint64_t left = total;
   for (const alloc::plan::Plan& plan : all) {
     const alloc::plan::PlanHead& head = plan.head();
     if (head.bytes > left) {
-      refuse(path, "a plan of more bytes than the device has", head.bytes, "the device's");
+      refuse_plan(path, "a plan of more bytes than the device has", head.bytes, "the device's");
       return false;
     }
     left -= head.bytes;
     if (align.set && head.alignment < align.value) {
-      refuse(path, "a plan of another alignment than CISTERN_ALIGN", head.alignment,
-             "that, or more (cistern plan --alignment)");
+      refuse_plan(path, "a plan of another alignment than CISTERN_ALIGN", head.alignment,
+                  "that, or more (cistern plan --alignment)");
       return false;
     }
   }
@@ -266,12 +266,12 @@ std::span<const alloc::plan::Plan> claim_plan(CUdevice device, uint64_t total, u
   if (!looked) {
     looked = true;
     const int saved = errno;
-    load(path);
+    load_plans(path);
     errno = saved;
   }
   DevicePlan& own = plans[device];
   if (own.count == 0 || own.context != kNobody) return {};
-  if (!fits(own.all(), total, path)) own.count = 0;
+  if (!plans_fit(own.all(), total, path)) own.count = 0;
   if (own.count == 0) return {};
   own.context = context;
   return own.all();

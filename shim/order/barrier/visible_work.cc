@@ -236,7 +236,7 @@ const auto kNoStream = reinterpret_cast<CUstream>(~uintptr_t{0});
 
 // The stream's entry, else an idle entry of the context, else a new one with an event of the
 // context.
-Followed* find(CUcontext context, CUstream stream) {
+Followed* find_followed(CUcontext context, CUstream stream) {
   Followed *idle = nullptr, *unused = nullptr;
   for (Followed& each : list) {
     if (each.context == context && each.stream == stream) return &each;
@@ -256,7 +256,7 @@ bool follow_visible_work(CUstream stream) {
   const GatePass pass;  // it also keeps the event out of a capture
   const Context* context = current_context();
   if (!pass || context == nullptr || !list_mutex.lock_within(kPatienceNs)) return false;
-  Followed* followed = find(context->handle.load(), stream);
+  Followed* followed = find_followed(context->handle.load(), stream);
   CUresult recorded = CUDA_ERROR_OUT_OF_MEMORY;
   if (followed != nullptr) {
     followed->stream = stream;

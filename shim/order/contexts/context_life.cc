@@ -362,7 +362,7 @@ void notice_context_of(CUstream stream) {
 namespace {
 
 // A context whose creation no hook saw is noticed here.
-Context* known_context(CUcontext handle) {
+Context* context_to_synchronise(CUcontext handle) {
   if (handle == nullptr) {
     if (Context* context = current_context()) return context;
     handle = current_handle();
@@ -396,7 +396,7 @@ void ContextWait::succeeded() {
   }
 }
 
-SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
+SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(context_to_synchronise(handle)) {
   look_for_unknown_links();  // if work is unseen, a synchronisation proves nothing
   if (context_ == nullptr) {
     if (handle == nullptr && crowd_lives()) handle = current_handle();
