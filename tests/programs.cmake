@@ -5,6 +5,12 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/programs)
 link_libraries(-Wl,--as-needed ${libcuda})
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-braced-scalar-init>)  # CUmemLocation's id: in some toolkits in a union
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)  # noipa
+# clang would leave out a malloc whose block is not needed, take it for served and errno for unchanged; and it would write
+# a short loop out, with a call site for each of its rounds. A .cc makes the calls that it has, each from one place.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-unroll-loops>)
+foreach(function malloc calloc realloc reallocarray free aligned_alloc memalign posix_memalign valloc pvalloc strdup)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-builtin-${function}>)
+endforeach()
 # What is built here must not be written through a link into another build.
 if(IS_SYMLINK ${PROJECT_BINARY_DIR}/programs)
   file(REMOVE ${PROJECT_BINARY_DIR}/programs)
