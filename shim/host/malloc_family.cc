@@ -114,7 +114,10 @@ void* jemalloc_rallocx(void* block, size_t bytes, int flags);
 void* jemalloc_memalign(size_t alignment, size_t bytes);
 void* jemalloc_valloc(size_t bytes);
 
-[[gnu::visibility("default")]] void* realloc(void* block, size_t bytes) {
+// realloc() and memalign() are not inlined into the others below: a tool that replaces functions by
+// their names, as valgrind does, must get every request or none, or a block comes back to the wrong
+// allocator.
+[[gnu::visibility("default"), gnu::noinline]] void* realloc(void* block, size_t bytes) {
   bool done = false;
   void* moved = bytes >= kOwnMappingBytes && block != nullptr
                     ? grow_large_block(block, bytes, &done)
@@ -151,7 +154,7 @@ void* jemalloc_valloc(size_t bytes);
 }
 
 // As in the C library: an alignment that is no power of two is rounded up to the next one.
-[[gnu::visibility("default")]] void* memalign(size_t alignment, size_t bytes) {
+[[gnu::visibility("default"), gnu::noinline]] void* memalign(size_t alignment, size_t bytes) {
   if (!malloc_is_ours()) [[unlikely]] {
     return next_of_family<void*(size_t, size_t)>("memalign")(alignment, bytes);
   }
