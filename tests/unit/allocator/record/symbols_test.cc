@@ -3,10 +3,12 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -85,6 +87,7 @@ TEST_CASE("what is no ELF file has no symbols") {
   CHECK_FALSE(symbols.open(text.path));
 }
 
+// Files that no other process opens.
 TEST_CASE("of what is no file of symbols nothing is opened") {
   const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   REQUIRE(watch >= 0);
@@ -93,8 +96,9 @@ TEST_CASE("of what is no file of symbols nothing is opened") {
   unlink(pipe);
   REQUIRE(mkfifo(pipe, 0600) == 0);
   const TemporaryFile file("regular");
-  for (const char* path :
-       {static_cast<const char*>(pipe), "/dev/null", "/proc/version", file.path}) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const char* device = terminal >= 0 ? ptsname(terminal) : pipe;  // if there is no /dev/pts
+  for (const char* path : {static_cast<const char*>(pipe), device, "/proc/self/io", file.path}) {
     REQUIRE(inotify_add_watch(watch, path, IN_OPEN) >= 0);
     Symbols symbols;
     CHECK_FALSE(symbols.open(path));
@@ -102,6 +106,7 @@ TEST_CASE("of what is no file of symbols nothing is opened") {
     CHECK((read(watch, &seen, sizeof seen) > 0) == (path == file.path));
   }
   unlink(pipe);
+  close(terminal);
   close(watch);
 }
 
