@@ -77,8 +77,8 @@ Policy default_policy();
 // NAME=value with blanks between. Returns the length; what does not fit is cut off.
 size_t format_policy_line(const Loaded& loaded, char* out, size_t size);
 
-// The steps of load(): gathering texts, and checking them together. Private to config/. Each step
-// returns false after it has written the one error line.
+// The steps of load() that other files have or call: gathering texts, and warnings. Private to
+// config/. Each step returns false after it has written the one error line.
 
 // Settings in the environment; names nobody knows become warnings.
 bool collect_environment(const char* const* envp, Loaded& out);
@@ -99,8 +99,5 @@ void warn_unknown(const char* where, std::string_view name, Loaded& out);
 
 // The next free line for a warning. When all are taken the last one says that there are more.
 Line& next_warning(Loaded& out);
-
-// Whether no two settings conflict. To be called after each of them was checked by itself.
-bool check_conflicts(Loaded& out);
 
 }  // namespace cistern::config
