@@ -134,8 +134,8 @@ constexpr size_t kMostPassing = 1024;
 struct Found {
   Driver driver;
   link_map* library;
-  HookedFunction
-      hooked[2 * kHooks];  // sorted: the driver's own, and those of tools that hooks call
+  // Sorted: the driver's own, and those of tools that hooks call.
+  HookedFunction hooked[2 * kHooks];
   size_t hooked_count;
   const void* passing[kMostPassing];  // the driver's functions that need no hook, sorted
   size_t passing_count;

@@ -9,16 +9,16 @@
 // blocks of a chunk the program still holds (HeldBlock). Any thread; one lock, under which no call
 // is made.
 //
-// *The thread* that answers importers of this process's tokens, and its lines. It starts with the
-// first token and stays. It holds no lock while it waits. Its only driver calls are for descriptors
-// of units, and none begins once the process ends. So neither the program's work nor its end waits
-// for it (process/background.h). It answers one datagram after the other. Except for such driver
-// calls an answer takes microseconds. It waits for no peer: a peer that floods its queue only
-// delays others. Messages of processes without a token do not reach the queue (protocol.h). Peers
-// of another user are refused before their message is read. If the program closed the socket, the
-// thread opens it again within a second, under another name if a stranger has taken its name. A
-// forked child has no such thread or socket and none of the descriptors: the tokens stay the
-// parent's.
+// *The service*: the thread that answers importers of this process's tokens, and its lines. It
+// starts with the first token and stays. It holds no lock while it waits. Its only driver calls are
+// for descriptors of units, and none begins once the process ends. So neither the program's work
+// nor its end waits for it (process/background.h). It answers one datagram after the other. Except
+// for such driver calls an answer takes microseconds. It waits for no peer: a peer that floods its
+// queue only delays others. Messages of processes without a token do not reach the queue
+// (protocol.h). Peers of another user are refused before their message is read. If the program
+// closed the socket, the thread opens it again within a second, under another name if a stranger
+// has taken its name. A forked child has no such thread or socket and none of the descriptors: the
+// tokens stay the parent's.
 //
 // The thread's socket receives requests; the answer only tells importers to come to a line, where
 // they get what they request. A line is a socket of the exporter, connected to the socket from
@@ -46,7 +46,7 @@ struct HeldBlock {
   bool in_units;
 };
 
-// What the pools do for importers. The service's thread may call these.
+// What the pools do for importers. The service may call these.
 struct IpcPools {
   // Finds the block that the program holds around an address; false if there is none.
   bool (*find)(uint64_t address, HeldBlock* out);
@@ -122,7 +122,7 @@ inline constexpr size_t kMostLines = 16;
 inline constexpr uint64_t kLineNs = 1'000'000'000;
 inline constexpr uint64_t kFairNs = 20'000'000;
 
-// Used only by the service's thread, and in a child that is being forked by close_in_child().
+// Used only by the service, and in a child that is being forked by close_in_child().
 class IpcLines {
  public:
   // Closes lines older than kLineNs. Whether there is room for another line, be it in place of one

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between a process that opens a token and the one that made it: datagrams over
-// sockets in the abstract namespace, which go with their process. They arrive whole or not at all,
-// so no peer can delay the other with half a message. The kernel adds the sender's user
-// (SCM_CREDENTIALS). Only the fields below are read, and only if size, magic and version are right.
+// Tokens, and the messages between a process that opens one and the process that made it. The
+// messages are datagrams over sockets in the abstract namespace, which go with their process. They
+// arrive whole or not at all, so no peer can delay the other with half a message. The kernel adds
+// the sender's user (SCM_CREDENTIALS). Only the fields below are read, and only if size, magic and
+// version are right.
 //
 // When an answer is sent, another process may have taken the importer's address. So nothing about a
 // block is ever sent to an address:

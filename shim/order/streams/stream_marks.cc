@@ -128,8 +128,9 @@ MarkState state_of(CUevent event, CUcontext context) {
   }
 }
 
+// --- marks ---
+
 using alloc::Mark;
-using alloc::MarkState;
 
 namespace {
 
@@ -137,7 +138,7 @@ namespace {
 // whole group of them.
 bool may_go_on() { return !capture_gate().capturing() && may_call(); }
 
-MarkState ask(CUevent event, CUcontext context) {
+MarkState state_if_allowed(CUevent event, CUcontext context) {
   return may_go_on() ? state_of(event, context) : MarkState::pending;
 }
 
@@ -187,7 +188,7 @@ bool StreamMarks::record_all(Group& group) {
 MarkState StreamMarks::query(Mark mark) {
   Group& group = *reinterpret_cast<Group*>(mark);
   while (Event* event = group.events) {
-    const MarkState state = ask(event->handle, context_);
+    const MarkState state = state_if_allowed(event->handle, context_);
     if (state != MarkState::passed) return state;
     group.events = event->next;
     put_back(event);
@@ -208,7 +209,7 @@ void StreamMarks::forget(Mark mark) {
 // the event as well.
 MarkState StreamMarks::poll_last_events(uint64_t target) {
   for (Event* event = first_; event != nullptr && passed_ < target; event = first_) {
-    const MarkState state = ask(event->handle, context_);
+    const MarkState state = state_if_allowed(event->handle, context_);
     if (state != MarkState::passed) return state;
     first_ = event->next;
     if (first_ == nullptr) end_ = &first_;

@@ -39,7 +39,9 @@
 // stream appears, there are no marks. Any thread may call possible(), synchronised() and
 // stream_unseen(). All other calls of StreamMarks: one thread at a time, which holds the turn of
 // reclamation (allocator/reclaim/reclaim.h) and has passed the capture gate.
-#pragma once
+//
+// streams.cc implements streams_followed(), stream_appeared(), context_of_stream(), stream_seen()
+// and StreamLeaving; stream_marks.cc all else.
 #pragma once
 
 #include <atomic>
@@ -51,6 +53,8 @@
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
+
+// --- streams ---
 
 // Handles only, no CUDA call.
 class StreamRegistry {
@@ -165,6 +169,8 @@ class ContextScope {
 bool create_event(CUevent* event);
 
 alloc::MarkState state_of(CUevent event, CUcontext context);
+
+// --- marks ---
 
 class StreamMarks {
  public:
