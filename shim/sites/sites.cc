@@ -70,35 +70,35 @@ constexpr bool kStepsOnly = true;
 constexpr bool kStepsOnly = false;
 #endif
 
-enum class State : int { unasked, loading, ready, absent };
+enum class UnwinderState : int { unasked, loading, ready, absent };
 
-constinit std::atomic<State> state{State::unasked};
+constinit std::atomic<UnwinderState> unwinder_state{UnwinderState::unasked};
 constinit Libunwind libunwind{};
 constinit char why_absent[256] = "";
 constinit std::atomic<uint64_t> loads_when_flushed{0};
 constinit std::atomic<uint64_t> unloads_at_start{0};
 
 template <typename Function>
-void find(void* library, const char* name, Function*& out) {
+void find_in_libunwind(void* library, const char* name, Function*& out) {
   out = reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-bool load() {
+bool load_libunwind() {
   void* library = dlopen("libunwind.so.8", RTLD_LOCAL | RTLD_NOW);
   if (library == nullptr) library = dlopen("libunwind.so", RTLD_LOCAL | RTLD_NOW);
-  if (library != nullptr) find(library, "unw_backtrace", libunwind.backtrace);
+  if (library != nullptr) find_in_libunwind(library, "unw_backtrace", libunwind.backtrace);
   if (libunwind.backtrace == nullptr) {
     const char* error = dlerror();
     snprintf(why_absent, sizeof why_absent, "%s", error == nullptr ? "it is another one" : error);
     return false;
   }
-  find(library, CISTERN_UNW("getcontext"), libunwind.getcontext);
-  find(library, CISTERN_UNW_LOCAL("init_local"), libunwind.init_local);
-  find(library, CISTERN_UNW_LOCAL("step"), libunwind.step);
-  find(library, CISTERN_UNW_LOCAL("get_reg"), libunwind.get_reg);
-  find(library, CISTERN_UNW_LOCAL("set_caching_policy"), libunwind.set_caching_policy);
-  find(library, CISTERN_UNW("flush_cache"), libunwind.flush_cache);
-  find(library, CISTERN_UNW_LOCAL("local_addr_space"), libunwind.local_space);
+  find_in_libunwind(library, CISTERN_UNW("getcontext"), libunwind.getcontext);
+  find_in_libunwind(library, CISTERN_UNW_LOCAL("init_local"), libunwind.init_local);
+  find_in_libunwind(library, CISTERN_UNW_LOCAL("step"), libunwind.step);
+  find_in_libunwind(library, CISTERN_UNW_LOCAL("get_reg"), libunwind.get_reg);
+  find_in_libunwind(library, CISTERN_UNW_LOCAL("set_caching_policy"), libunwind.set_caching_policy);
+  find_in_libunwind(library, CISTERN_UNW("flush_cache"), libunwind.flush_cache);
+  find_in_libunwind(library, CISTERN_UNW_LOCAL("local_addr_space"), libunwind.local_space);
   // Otherwise threads that unwind wait for each other.
   if (libunwind.set_caching_policy != nullptr && libunwind.local_space != nullptr) {
     libunwind.set_caching_policy(*libunwind.local_space, kCachePerThread);
@@ -112,20 +112,41 @@ bool can_step() {
          libunwind.flush_cache != nullptr && libunwind.local_space != nullptr;
 }
 
+// How many files the process has loaded and unloaded so far. While both numbers stay the same, an
+// address means the same code.
+struct LoadedFiles {
+  uint64_t loads, unloads;
+  uint64_t changes() const { return loads + unloads; }
+};
+
+LoadedFiles loaded_files() {
+  LoadedFiles files{};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        *static_cast<LoadedFiles*>(out) = {info->dlpi_adds, info->dlpi_subs};
+        return 1;
+      },
+      &files);
+  return files;
+}
+
 // Loads libunwind at the first call. Other threads wait for that, but not for long: the loading
-// thread may wait for the loader's lock, and a waiting thread may hold it.
-[[gnu::cold]] bool load_once() {
-  State now = State::unasked;
-  if (state.compare_exchange_strong(now, State::loading)) {
+// thread may wait for the loader's lock, and a waiting thread may hold it. False if libunwind is
+// not ready.
+[[gnu::cold]] bool load_unwinder_once() {
+  UnwinderState now = UnwinderState::unasked;
+  if (unwinder_state.compare_exchange_strong(now, UnwinderState::loading)) {
     unloads_at_start.store(loaded_files().unloads, std::memory_order_relaxed);
-    now = load() ? State::ready : State::absent;
-    state.store(now, std::memory_order_release);
-  } else if (now == State::loading) {
+    now = load_libunwind() ? UnwinderState::ready : UnwinderState::absent;
+    unwinder_state.store(now, std::memory_order_release);
+  } else if (now == UnwinderState::loading) {
     alloc::os::wait_until(
-        [&] { return (now = state.load(std::memory_order_acquire)) != State::loading; },
+        [&] {
+          return (now = unwinder_state.load(std::memory_order_acquire)) != UnwinderState::loading;
+        },
         kLoadingWaitNs);
   }
-  return now == State::ready;
+  return now == UnwinderState::ready;
 }
 
 [[gnu::noinline]] int step_by_step(void** out, int most, uint64_t changes) {
@@ -145,49 +166,47 @@ bool can_step() {
   return count;
 }
 
-}  // namespace
-
-LoadedFiles loaded_files() {
-  LoadedFiles found{};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* out) {
-        *static_cast<LoadedFiles*>(out) = {info->dlpi_adds, info->dlpi_subs};
-        return 1;
-      },
-      &found);
-  return found;
-}
-
-void load_unwinder_once() { load_once(); }
-
+// Writes at most `most` return addresses, innermost first, including the caller's own. Returns
+// their number; 0 if libunwind cannot be loaded, or while another thread takes long to load it.
 int return_addresses(void** out, int most) {
-  if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
+  if (unwinder_state.load(std::memory_order_acquire) != UnwinderState::ready &&
+      !load_unwinder_once()) {
+    return 0;
+  }
   if (kStepsOnly && can_step()) return step_by_step(out, most, loaded_files().changes());
   return std::max(libunwind.backtrace(out, most), 0);
 }
 
-// unw_backtrace() caches for each thread how an address is unwound, and keeps that for good, even
-// after an unload. Unwinding step by step uses another cache, which can be emptied.
+// Whether return_addresses() may use cached data of a library that was unloaded. Its result may
+// then be wrong, but is safe: it tests each address before it reads it. unw_backtrace() caches for
+// each thread how an address is unwound, and keeps that for good, even after an unload. Unwinding
+// step by step uses another cache, which can be emptied.
 bool may_be_outdated(const LoadedFiles& loaded) {
   return loaded.unloads != unloads_at_start.load(std::memory_order_relaxed) && can_step();
 }
 
+// The same as return_addresses(), without cached data; takes a microsecond a frame. Call
+// return_addresses() before. `loaded` is loaded_files().
 int exact_return_addresses(void** out, int most, const LoadedFiles& loaded) {
   return step_by_step(out, most, loaded.changes());
 }
 
-const char* why_no_unwinder() {
-  return state.load(std::memory_order_acquire) == State::absent ? why_absent : nullptr;
+// In a forked child: a thread of the parent may have been loading libunwind.
+void reset_unwinder_after_fork() {
+  UnwinderState expected = UnwinderState::loading;
+  unwinder_state.compare_exchange_strong(expected, UnwinderState::unasked);
 }
 
-void reset_unwinder_after_fork() {
-  State expected = State::loading;
-  state.compare_exchange_strong(expected, State::unasked);
+}  // namespace
+
+const char* why_no_unwinder() {
+  return unwinder_state.load(std::memory_order_acquire) == UnwinderState::absent ? why_absent
+                                                                                 : nullptr;
 }
 
 namespace {
 
-// --- the file whose code is at an address, as long as it is loaded
+// --- the file whose code is at an address, as long as it is loaded ---
 
 struct CodeAddress {
   uint64_t address;  // set by the caller
@@ -218,7 +237,7 @@ uint32_t name_of(const dl_phdr_info& file) {
   return length <= 0 ? 0 : names().number(std::string_view(program, static_cast<size_t>(length)));
 }
 
-int look(dl_phdr_info* file, size_t /*size*/, void* data) {
+int find_codes_in(dl_phdr_info* file, size_t /*size*/, void* data) {
   const Search& search = *static_cast<Search*>(data);
   uint32_t name = 0;
   for (int i = 0; i < search.count; ++i) {
@@ -238,7 +257,7 @@ void find_files(CodeAddress* codes, int count) {
     codes[i].offset = codes[i].address;
   }
   Search search{codes, count};
-  dl_iterate_phdr(look, &search);
+  dl_iterate_phdr(find_codes_in, &search);
 }
 
 // Whether the address is in Cistern's own code.
@@ -247,7 +266,7 @@ bool in_this_object(uint64_t address) {
   return address - first < reinterpret_cast<uint64_t>(&etext) - first;
 }
 
-// --- call sites
+// --- call sites ---
 
 using alloc::Frame;
 using alloc::kMostFrames;
@@ -255,7 +274,7 @@ using alloc::kMostFrames;
 constexpr int kOwnFrames = 16;  // of Cistern itself, at most
 constexpr int kRoom = kMostFrames + kOwnFrames;
 
-constinit std::atomic<bool> on{false};
+constinit std::atomic<bool> capturing_sites{false};
 constinit alloc::CallSites sites{};
 
 // The unwinder may call functions that are hooked, and so come back here.
@@ -363,9 +382,9 @@ bool enough_stack() {
 
 }  // namespace
 
-void switch_sites_on() { on.store(true, std::memory_order_relaxed); }
+void switch_sites_on() { capturing_sites.store(true, std::memory_order_relaxed); }
 
-bool sites_on() { return on.load(std::memory_order_relaxed); }
+bool sites_on() { return capturing_sites.load(std::memory_order_relaxed); }
 
 void load_unwinder() {
   const Once once;

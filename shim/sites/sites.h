@@ -29,34 +29,8 @@
 
 namespace cistern::shim {
 
-// How many files the process has loaded and unloaded so far. While both numbers stay the same, an
-// address means the same code.
-struct LoadedFiles {
-  uint64_t loads, unloads;
-  uint64_t changes() const { return loads + unloads; }
-};
-LoadedFiles loaded_files();
-
-// Loads libunwind, unless that was done.
-void load_unwinder_once();
-
-// Writes at most `most` return addresses, innermost first, including the caller's own. Returns
-// their number; 0 if libunwind cannot be loaded, or while another thread takes long to load it.
-int return_addresses(void** out, int most);
-
-// Whether return_addresses() may use cached data of a library that was unloaded. Its result may
-// then be wrong, but is safe: it tests each address before it reads it.
-bool may_be_outdated(const LoadedFiles& loaded);
-
-// The same as return_addresses(), without cached data; takes a microsecond a frame. Call
-// return_addresses() before. `loaded` is loaded_files().
-int exact_return_addresses(void** out, int most, const LoadedFiles& loaded);
-
 // Why libunwind could not be loaded, for people; nullptr if it was, or if nobody tried yet.
 const char* why_no_unwinder();
-
-// In a forked child: a thread of the parent may have been loading it.
-void reset_unwinder_after_fork();
 
 struct PythonCall {
   const void* code;         // the code object
@@ -65,8 +39,8 @@ struct PythonCall {
 };
 
 // Writes the thread's Python calls, innermost first, at most `most`. Returns their number; 0
-// without Python. `changes` is LoadedFiles::changes(): if it has changed, Python is looked for
-// again.
+// without Python. `changes`: how many files the process has loaded and unloaded so far. If that has
+// changed, Python is looked for again.
 int python_calls(PythonCall* out, int most, uint64_t changes);
 
 // The frame of a call, valid at this moment; takes no reference.
