@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// When and where the report is written, and the advice at its end. Each process that used CUDA
+// writes the report once, at exit: to the file of CISTERN_REPORT_FILE, which is opened only then,
+// else to what was stderr at load. The advice follows from the report's figures. report_process.cc
+// puts the report together.
 #include <link.h>
 #include <unistd.h>
 
