@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of an allocation and of a free, then what they seldom need, then questions about a block.
 // Then requests that do not go this way: memory of the driver alone, members of groups, and places
-// in a plan.
+// in a plan. Then the beginning and the end.
 #include "allocator/context_pool.h"
 
 #include "allocator/shortage.h"
@@ -238,24 +238,7 @@ bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
   }
 }
 
-// --- beginning and end ---
-
-void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
-                       uint32_t owner, const ChunkSizes& sizes, const GroupRules& rules) {
-  memory_.init(shared, source, device, owner, sizes, rules);
-  waiting_.init(&memory_);
-  idle_work_.init(&memory_, &waiting_);
-  if (!source->marks_anywhere()) shared->free_extra_work.fetch_add(1);
-  if (device.plans) shared->free_extra_work.fetch_add(1);
-  if (device.garbage == nullptr) return;
-  shared->reclaim.graphs().divert_everything();
-  shared->free_extra_work.fetch_add(1);
-}
-
-void ContextPool::forget_all() {
-  memory_.forget_all();
-  idle_work_.forget_all();
-}
+// --- memory of the driver alone ---
 
 // Requests that get a driver allocation of their own (Role::direct), which the driver frees, and
 // their fallback if the driver has no memory.
@@ -300,7 +283,7 @@ int ContextPool::hand_out_direct(const Request& request, uint64_t* address) {
   return kSuccess;
 }
 
-// Requests that may be members of a group (chunk_pools/groups.h).
+// --- members of groups (chunk_pools/groups.h) ---
 
 int ContextPool::allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller,
                                    GraphRun graph, uint64_t* address) {
@@ -353,7 +336,7 @@ bool ContextPool::take_first_member(Pools& pools, Request& request, Groups::Call
   return true;
 }
 
-// Requests that have a place in a plan (plan_arena.h).
+// --- places in a plan (plan_arena.h) ---
 
 [[gnu::always_inline]] inline bool ContextPool::take_planned(uint64_t bytes, plan::PlanPlace place,
                                                              uint64_t* address) {
@@ -428,6 +411,25 @@ void ContextPool::note_served(uint64_t bytes, const plan::Caller& caller, uint64
   if (memory_.plan.note_served(bytes, caller, address)) {
     memory_.source->request_background_work(/*soon=*/true);
   }
+}
+
+// --- beginning and end ---
+
+void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+                       uint32_t owner, const ChunkSizes& sizes, const GroupRules& rules) {
+  memory_.init(shared, source, device, owner, sizes, rules);
+  waiting_.init(&memory_);
+  idle_work_.init(&memory_, &waiting_);
+  if (!source->marks_anywhere()) shared->free_extra_work.fetch_add(1);
+  if (device.plans) shared->free_extra_work.fetch_add(1);
+  if (device.garbage == nullptr) return;
+  shared->reclaim.graphs().divert_everything();
+  shared->free_extra_work.fetch_add(1);
+}
+
+void ContextPool::forget_all() {
+  memory_.forget_all();
+  idle_work_.forget_all();
 }
 
 }  // namespace cistern::alloc

@@ -6,6 +6,9 @@
 #include <iterator>
 
 namespace cistern::alloc {
+
+// --- groups ---
+
 namespace {
 
 uint64_t rounded(uint64_t bytes) { return round_up(bytes, kBlockGranule); }
@@ -194,7 +197,7 @@ Groups::Learnt& Groups::place_of(uint32_t site, uint64_t first) {
   return learnt_[product >> 54];
 }
 
-// Room behind a block for others of its group.
+// --- room behind a block for others of its group ---
 
 ChunkBlock* BlockPool::cut_room(const Chunk* chunk, uint64_t address) {
   LockGuard guard(mutex_);

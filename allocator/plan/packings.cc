@@ -7,6 +7,9 @@
 #include <cmath>
 
 namespace cistern::alloc::plan {
+
+// --- greedy packings ---
+
 namespace {
 
 // Finds the highest end of the blocks placed in a range of sections. In this tree each node holds
@@ -157,8 +160,8 @@ bool put_on_top(const Problem& problem, std::span<const uint32_t> order, size_t 
   return true;
 }
 
-}  // namespace
-
+// Writes the key of each block in this order; the block with the highest key comes first. False
+// without memory.
 bool keys_of(const Problem& problem, Order order, Array<double>& out) {
   Keys keys;
   if (!keys.make(problem, order) || !out.make(problem.blocks().size())) return false;
@@ -166,6 +169,7 @@ bool keys_of(const Problem& problem, Order order, Array<double>& out) {
   return true;
 }
 
+// The blocks' numbers in this order. False without memory.
 bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
   const std::span<const Block> blocks = problem.blocks();
   struct Keyed {
@@ -187,6 +191,8 @@ bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
   for (size_t i = 0; i < keyed.size(); ++i) out[i] = keyed[i].block;
   return true;
 }
+
+}  // namespace
 
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget) {
   const uint64_t began_ns = os::now_ns();
@@ -216,6 +222,8 @@ uint64_t height_of(std::span<const Block> blocks, std::span<const uint64_t> offs
   }
   return height;
 }
+
+// --- packings under a ceiling ---
 
 namespace {
 

@@ -142,13 +142,6 @@ inline constexpr Packing kPackings[] = {
     {Order::length, Fit::first, "by lifetime, first fit"},
 };
 
-// Writes the key of each block in this order; the block with the highest key comes first. False
-// without memory.
-bool keys_of(const Problem& problem, Order order, Array<double>& out);
-
-// The blocks' numbers in this order. False without memory.
-bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out);
-
 // Fills `placement`, which was made for the problem. With Fit::first a small block gets any place
 // below the highest end so far. False without memory.
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget);

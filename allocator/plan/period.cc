@@ -8,6 +8,9 @@
 #include "allocator/plan/replay.h"
 
 namespace cistern::alloc::plan {
+
+// --- repeats and where they begin ---
+
 namespace {
 
 constexpr uint64_t kTogether = 4;  // requests in a row that are looked up
@@ -82,7 +85,8 @@ Repeats longest(const Requests& requests, uint64_t period, bool to_the_end) {
   return best;
 }
 
-bool find(const Requests& requests, bool to_the_end, Repeats* out) {
+// The longest stretch with any of the likeliest periods.
+bool find_longest(const Requests& requests, bool to_the_end, Repeats* out) {
   Array<uint32_t> counts;
   if (requests.lives.size() < 2 * kTogether || !count_distances(requests, counts)) return false;
   uint64_t chosen[kMostTried];
@@ -112,8 +116,8 @@ bool begins_there(std::span<const uint32_t> phases, uint64_t i, uint64_t period)
 
 bool find_repeats(const Requests& requests, bool to_the_end, Repeats* out) {
   Repeats by_size;
-  if (!find({.lives = requests.lives}, to_the_end, &by_size)) return false;
-  const bool known = !requests.origins.empty() && find(requests, to_the_end, out);
+  if (!find_longest({.lives = requests.lives}, to_the_end, &by_size)) return false;
+  const bool known = !requests.origins.empty() && find_longest(requests, to_the_end, out);
   if (!known || 2 * (out->to - out->from) < by_size.to - by_size.from) *out = by_size;
   return true;
 }
@@ -141,6 +145,8 @@ bool find_begin(const Requests& requests, uint64_t calls, const Repeats& repeats
   out->before = repeats.from + (out->request - repeats.from) % repeats.period;
   return true;
 }
+
+// --- what a program requests ---
 
 bool Observer::start() {
   LockGuard guard(mutex_);
@@ -220,6 +226,8 @@ bool Observer::look(Observed* out) {
   }
   return true;
 }
+
+// --- plans of an iteration ---
 
 namespace {
 

@@ -121,13 +121,7 @@ class Observer {
   uint64_t calls_;
 };
 
-// Makes the plan of an iteration from what an Observer saw: finds the period that the program
-// repeats now, and offsets for the blocks that are freed within it. If the requests as a whole do
-// not repeat, it tries only those in phases. If several threads allocate, each thread that repeats
-// itself gets a plan of its own.
-//
-// One thread at a time. It takes some milliseconds for each thousand requests.
-
+// The requests of one iteration, which a plan is made of.
 struct Iteration {
   std::span<const Lifetime> requests;
   uint64_t end;      // the call with which the next iteration begins
@@ -150,6 +144,12 @@ class OwnPlan {
   Plan plan_;
 };
 
+// Makes the plan of an iteration from what an Observer saw: finds the period that the program
+// repeats now, and offsets for the blocks that are freed within it. If the requests as a whole do
+// not repeat, it tries only those in phases. If several threads allocate, each thread that repeats
+// itself gets a plan of its own.
+//
+// One thread at a time. It takes some milliseconds for each thousand requests.
 class OwnPlans {
  public:
   // False, and there are no plans, if the program did not repeat itself three times, no block can

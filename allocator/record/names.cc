@@ -7,6 +7,9 @@
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {
+
+// --- texts ---
+
 namespace {
 
 constexpr size_t kTextBytes = size_t{256} << 10;  // mapped at a time
@@ -80,6 +83,8 @@ const char* Names::keep(std::string_view text) {
   return kept;
 }
 
+// --- names of handles ---
+
 void HandleNames::set(const void* handle, uint32_t name) {
   if (handle == nullptr) return;
   const LockGuard guard(mutex_);
@@ -111,6 +116,8 @@ uint32_t HandleNames::of(const void* handle) const {
     if (there == nullptr) return 0;
   }
 }
+
+// --- call stacks ---
 
 namespace {
 
@@ -206,6 +213,8 @@ void CallSites::remember(uint64_t hash, uint32_t site) {
   slots[chosen].store((hash >> kSiteBits << kSiteBits) | site, std::memory_order_release);
 }
 
+// --- open ranges of a thread ---
+
 RangeStack::Domain* RangeStack::find(uint32_t domain) {
   for (unsigned i = 0; i < domains_used; ++i) {
     if (domains[i].name == domain) return &domains[i];
@@ -281,6 +290,8 @@ void RangeStack::take_out(unsigned index, Entry* out) {
   --depth;
   std::memmove(entries + index, entries + index + 1, (depth - index) * sizeof(Entry));
 }
+
+// --- paths of ranges ---
 
 // A node is complete before it stands in its bucket, and does not change.
 uint32_t RangeTree::known(uint32_t parent, uint32_t name) const {

@@ -21,6 +21,16 @@ namespace {
 
 constexpr uint64_t kMostNumber = uint64_t{1} << 62;
 
+// A block that nothing frees lives to the end, after the last call: end_lives() gives it that end.
+constexpr uint64_t kNeverFreed = UINT64_MAX;
+
+void end_lives(Input& out, uint64_t calls) {
+  out.calls = calls;
+  for (Lifetime& life : out.lives) {
+    if (life.to == kNeverFreed) life.to = calls;
+  }
+}
+
 std::string_view trimmed(std::string_view cell) {
   constexpr std::string_view kBlanks = " \t\r";
   const size_t from = cell.find_first_not_of(kBlanks);
@@ -239,16 +249,13 @@ class Calls : Reader {
   std::unordered_map<std::string_view, size_t> live_;
 };
 
-}  // namespace
-
+// Traces and tables of lifetimes. False after one line in `problem`.
 bool read_table(std::string_view text, Input& out, std::string& problem) {
   Table table(text);
   out.counts_calls = table.column({"op"}) >= 0;
   return out.counts_calls ? Calls(table, out, problem).read()
                           : Lifetimes(table, out, problem).read();
 }
-
-namespace {
 
 // The ids of a table are the names of its blocks.
 void name_by_ids(Input& out) {
@@ -351,13 +358,6 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
 }
 
 }  // namespace
-
-void end_lives(Input& out, uint64_t calls) {
-  out.calls = calls;
-  for (Lifetime& life : out.lives) {
-    if (life.to == kNeverFreed) life.to = calls;
-  }
-}
 
 bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
                 std::string& problem) {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "allocator/plan/problem.h"
@@ -71,13 +70,6 @@ struct Wanted {
 // False after one line in `problem`.
 bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
                 std::string& problem);
-
-// A block that nothing frees lives to the end, after the last call: end_lives() gives it that end.
-inline constexpr uint64_t kNeverFreed = UINT64_MAX;
-void end_lives(Input& out, uint64_t calls);
-
-// Traces and tables of lifetimes. False after one line in `problem`.
-bool read_table(std::string_view text, Input& out, std::string& problem);
 
 // --- options.cc: what is asked for, and the requests that it selects
 

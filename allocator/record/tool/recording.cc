@@ -15,6 +15,8 @@
 
 namespace cistern::alloc::tool {
 
+// --- events ---
+
 Events::Events(std::initializer_list<Event> events) {
   for (const Event& e : events) {
     set_state({e.thread, e.device, e.context, e.stream, e.site, e.range, e.phase});
@@ -92,6 +94,8 @@ void Events::arrange(std::vector<uint32_t>& order) {
   }
 }
 
+// --- their order ---
+
 namespace {
 
 bool ends_something(EventType type) {
@@ -148,6 +152,8 @@ void sort_by_time(Events& events) {
   }
   events.arrange(order);
 }
+
+// --- lives of blocks and chunks ---
 
 namespace {
 
@@ -245,6 +251,8 @@ Lives chunks_of(const Recording& recording) {
   Pairing(recording.events, EventType::obtained, EventType::released, chunks).run();
   return chunks;
 }
+
+// --- automatic phases ---
 
 void find_phases(Recording& recording) {
   Events& events = recording.events;

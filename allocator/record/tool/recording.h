@@ -120,12 +120,13 @@ struct Recording {
 // Empty if the bytes are not a valid recording; `problem` says why.
 std::optional<Recording> read_recording(std::span<const uint8_t> file, std::string& problem);
 
+// No number: of an event, of a block or in an IndexTable.
+inline constexpr uint32_t kNone = UINT32_MAX;
+
 // A hash table from 64-bit keys of a recording, such as addresses and handles, to 32-bit numbers.
 // It stores only the numbers, in 4 to 16 bytes each; the caller provides the key of a number. A
 // forged recording could have keys that all collide, so the hash depends on a random secret of each
 // run. One thread.
-inline constexpr uint32_t kNone = UINT32_MAX;
-
 class IndexTable {
  public:
   // The number with this key, or kNone. `key_of(number)`: the key of a number in the table.
@@ -216,10 +217,8 @@ Lives chunks_of(const Recording& recording);
 
 // Finds the automatic phases of a program without markers and chosen ranges
 // (allocator/record/phases.h). Its recording has no phases, because the recorder does not know how
-// large a freed block was.
-
-// Gives every event its phase, unless the recording has phases of its own or the program never
-// waited for its work.
+// large a freed block was. Gives every event its phase, unless the recording has phases of its own
+// or the program never waited for its work.
 void find_phases(Recording& recording);
 
 }  // namespace cistern::alloc::tool
