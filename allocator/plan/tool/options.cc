@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <string_view>
 
 #include "allocator/plan/period.h"
 #include "allocator/plan/plan_file.h"
