@@ -250,10 +250,9 @@ void fill(Found& out) {
                         out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }
 
-const Found& lookup() {
-  const Found* done = found.load(std::memory_order_acquire);
-  if (done != nullptr) [[likely]]
-    return *done;
+// Not inlined: its frame of some 24 KiB would be part of each hook's, and a thread may have as
+// little stack as PTHREAD_STACK_MIN.
+[[gnu::noinline]] const Found& first_lookup() {
   const int taken = candidates_taken.fetch_add(1, std::memory_order_relaxed);
   Found local{};
   Found& mine = taken < kCandidates ? candidates[taken] : local;
@@ -264,6 +263,13 @@ const Found& lookup() {
   }
   alloc::os::wait_while([] { return found.load(std::memory_order_acquire) == nullptr; });
   return *found.load(std::memory_order_acquire);
+}
+
+const Found& lookup() {
+  const Found* done = found.load(std::memory_order_acquire);
+  if (done != nullptr) [[likely]]
+    return *done;
+  return first_lookup();
 }
 
 // The library behind the driver, if `real` lies in it; else nullptr.
