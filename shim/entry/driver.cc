@@ -250,16 +250,14 @@ void fill(Found& out) {
                         out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }
 
-// Not inlined: its frame of some 24 KiB would be part of each hook's, and a thread may have as
+// Not inlined: its frame of several KiB would be part of each hook's, and a thread may have as
 // little stack as PTHREAD_STACK_MIN.
 [[gnu::noinline]] const Found& first_lookup() {
   const int taken = candidates_taken.fetch_add(1, std::memory_order_relaxed);
-  Found local{};
-  Found& mine = taken < kCandidates ? candidates[taken] : local;
-  fill(mine);
-  const Found* expected = nullptr;
   if (taken < kCandidates) {
-    found.compare_exchange_strong(expected, &mine, std::memory_order_acq_rel);
+    fill(candidates[taken]);
+    const Found* expected = nullptr;
+    found.compare_exchange_strong(expected, &candidates[taken], std::memory_order_acq_rel);
   }
   alloc::os::wait_while([] { return found.load(std::memory_order_acquire) == nullptr; });
   return *found.load(std::memory_order_acquire);

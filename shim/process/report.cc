@@ -108,7 +108,7 @@ void hint_bound(const DeviceReport& device, Advice& out) {
   }
 }
 
-// No hint to a user who has set CISTERN_FREE_SYNC: he knows what it does.
+// No hint if CISTERN_FREE_SYNC is set: whoever sets it has read what it does.
 void hint_free_waits(const ProcessReport& process, const config::Policy& policy, Advice& out) {
   if (policy.free_sync.set || process.frees == nullptr) return;
   const WaitSum frees = waits_of_frees(*process.frees), order = waits_for_order(*process.frees);
