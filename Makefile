@@ -50,7 +50,7 @@ tests: ## build everything, also the tests and benchmarks
 test: export TEST_SEEDS ?= 3/3
 test: export TEST_BARE_RUNS ?= kept
 test: tests ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
-	@$(CTEST) --preset $(PRESET) --label-exclude soak
+	@left=$$(tests/left-out build/$(PRESET)); $(CTEST) --preset $(PRESET) --label-exclude soak $${left:+--exclude-regex "$$left"}
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
 
